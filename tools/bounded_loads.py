@@ -54,7 +54,7 @@ def main() -> int:
     options = parser.parse_args()
     outcomes = []
     with tempfile.TemporaryDirectory() as folder:
-        # not measured, because the first loads also import modules
+        # These loads are not measured, because the first loads also import modules.
         for name, content in originals().items():
             load(written(folder, name, content), dense=True)
         gc.collect()
@@ -80,7 +80,7 @@ def written(folder: str, name: str, content: bytes) -> Path:
 
 def measure(path: Path, size: int) -> Outcome:
     """Load one file in its own process, which the kernel ends after five seconds of CPU time."""
-    # return freed memory to the system, so that the peak memory is that of this load alone
+    # Freed memory is returned to the system, so that the peak memory is that of this load alone.
     ctypes.CDLL(None).malloc_trim(0)
     receiver, sender = os.pipe()
     with warnings.catch_warnings():

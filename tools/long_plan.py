@@ -161,7 +161,7 @@ FIGURES = [
         "steadier unitized; curves, no number",
         movement,
         "mnist",
-        hours=6.7,  # 40 networks; 20 of them took 200 minutes
+        hours=6.7,  # 20 networks took 200 minutes, and the plan has 40 networks
         differs="seeds: the paper has one",
     ),
     Network(
@@ -171,7 +171,8 @@ FIGURES = [
         "deep networks learn with He's start and with batch norm; no number in the text",
         deepest,
         "fashion_mnist",
-        # 5 depths, 1,000 steps and 2 runs take 8 minutes; this is 180 times as much training
+        # 5 depths with 1,000 steps and 2 runs take 8 minutes. The plan has 180 times as much
+        # training.
         hours=24.0,
     ),
 ]

@@ -151,7 +151,10 @@ def _text(node: ast.AST, **changes: Any) -> str:
 
 
 def _without_effect(tree: ast.Module) -> set[int]:
-    """The `id` of each node of annotations, decorators, `raise`, `assert`, f-strings, `strict=`."""
+    """Python's `id()` of each syntax node in which a mistake has no effect on results.
+
+    These nodes belong to annotations, decorators, `raise`, `assert`, f-strings and `strict=`.
+    """
     parts: list[ast.AST | None] = []
     for node in ast.walk(tree):
         match node:

@@ -172,7 +172,7 @@ def module_signature(module: type) -> str:
     text = sphinx_inspect.stringify_signature(
         signature, show_annotation=False, show_return_annotation=False
     )
-    text = re.sub(r", parent=<.*", ")", text)  # arguments that Linen adds
+    text = re.sub(r", parent=<.*", ")", text)  # remove arguments that Linen adds
     return re.sub(r"<(?:class|function) '?(?:\w+\.)*(\w+)'?>", r"\1", text)
 
 

@@ -42,8 +42,8 @@ from jaxnorm.internal import (
 Activation = Callable[[Array], Array]
 """A function of each element of an array, such as `jnp.tanh`."""
 
-# Integrals end at 12, because beyond 12 the Hermite functions times the square root of the density
-# are below 1e-15.
+# Integrals over x end at |x| = 12, because the Hermite functions times the square root of the
+# Gaussian density are below 1e-15 there.
 _RADIUS = 12.0
 _TERMS, _TERMS_WITH_KINKS = 128, 1024
 
@@ -171,7 +171,7 @@ def kernel_map(
         jnp.square(std) * series.mean_square_slope / series.mean_square,
         jnp.zeros_like(std),
     )
-    # The omitted coefficients are added to the last coefficient, so that κ(1) = 1.
+    # The sum of the omitted coefficients is added to the last coefficient, so that κ(1) = 1.
     tail = 1 - unit.powers.sum() - ramp_kernel(unit, unit, within(jnp.ones_like(std)))
     return replace(unit, powers=unit.powers.at[-1].add(tail), tail=tail)
 
@@ -327,8 +327,8 @@ def expand(
     scale = jnp.maximum(std, tiny**0.5)
     cuts = jnp.clip(jnp.asarray(kinks, dtype) / scale, -_RADIUS, _RADIUS)
     ends = jnp.concatenate([jnp.full(1, -_RADIUS, dtype), cuts, jnp.full(1, _RADIUS, dtype)])
-    # The rule has more than one node for each half wave of the last Hermite function, and 128 more
-    # nodes for φ.
+    # The quadrature rule has more than one node for each half wave of the last Hermite function,
+    # and 128 more nodes for φ.
     rule = leggauss(nodes or 128 + int(_RADIUS * terms**0.5))
     places, weights = (jnp.asarray(a, dtype) for a in rule)
     half, middle = (ends[1:] - ends[:-1]) / 2, (ends[1:] + ends[:-1]) / 2
@@ -392,7 +392,7 @@ def jump(
     t = jnp.asarray(kinks, dtype)
 
     def beside(step: Array) -> tuple[Array, Array, Array]:
-        """The jump of the slope, how far the values are from linear, and the larger value."""
+        """For each kink: the jump of the slope, the gap in the values, and the largest value."""
         (low, below), (high, above) = (
             jax.jvp(activation, (t + side * step,), (jnp.ones_like(t),)) for side in (-1, 1)
         )
@@ -401,7 +401,8 @@ def jump(
 
     step = float(jnp.finfo(dtype).eps) ** 0.5 * (1 + jnp.abs(t))
     (jumps, gap, size), (_, narrow_gap, _) = beside(step), beside(step / 4)
-    # With a smaller step, the gap of a continuous function is smaller. The gap of a jump is not.
+    # `narrow_gap` belongs to a quarter of the step. If the function is continuous, `narrow_gap` is
+    # much smaller than `gap`. If the function jumps, the two gaps are nearly equal.
     if not is_traced(gap) and jnp.any((gap > 0.01 * size) & (narrow_gap > gap / 2)):
         raise ValueError(f"activation must be continuous; it jumps at one of the kinks {kinks}")
     return jumps

@@ -17,7 +17,8 @@ from jaxtyping import Array, Bool, Float, Key
 from geometry._arguments import as_samples
 from jaxnorm.internal import check_positive, host_only
 
-# the smallest margin of a vertex along a unit vector, relative to the size of the batch
+# A sample is a vertex if it exceeds all other samples along some unit vector by more than this
+# margin. Margins are divided by the largest distance of a sample from the mean.
 _MIN_MARGIN = 1e-9
 
 

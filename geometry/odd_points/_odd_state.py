@@ -170,7 +170,7 @@ def _layer(n: int, state: OddState) -> OddState:
     others = n - 1
     a, odd = state.norm_ratio**2, state.norm_ratio * math.cos(state.angle)
     inside = math.cos(state.spread)
-    # the mean of each row of the Gram matrix, and the mean of the whole matrix
+    # the means of the odd sample's row of the Gram matrix, of any other row, and of all elements
     first = (a + others * odd) / n
     other = (odd + 1 + (others - 1) * inside) / n
     mean = (first + others * other) / n

@@ -267,7 +267,7 @@ def _programs(activation: Activation, kinks: tuple[float, ...]) -> _Programs:
 def _recentred(g: Float[Array, "4"], n: Any, std: Any) -> tuple[Array, Array]:
     """The four entries for the recentred and rescaled batch, and the factor of the rescaling."""
     odd, both, other, pair = g
-    # the mean of each row of the Gram matrix, and the mean of the whole matrix
+    # the means of the odd sample's row of the Gram matrix, of any other row, and of all elements
     first = (odd + (n - 1) * both) / n
     rest = (both + other + (n - 2) * pair) / n
     mean = (first + (n - 1) * rest) / n
@@ -295,7 +295,7 @@ def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) 
         np.sort(np.abs(np.linalg.eigvals(matrix)))[::-1].tolist()
         for matrix in (np.asarray(programs.slope(g, n, std)), kernel @ recentred)
     )
-    # without the fourth eigenvalue, which belongs to the scale of the batch and is zero
+    # The fourth eigenvalue is left out, because it belongs to the scale of the batch and is zero.
     family = family[:3]
     pairs = abs(float(scale * by_pair))
     return Stability(_state(g), tuple(family), tuple(single), pairs, max(*family, *single, pairs))

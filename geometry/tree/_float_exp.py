@@ -64,7 +64,8 @@ def at_exponent(a: FloatExp, exponent: Int[Array, ""]) -> Float[Array, "*shape"]
 
     Tiny mantissas become 0.
     """
-    # Zeros may have larger exponents, and 0 times ∞ would give NaN.
+    # A zero may have an exponent above `exponent`. Without the minimum, the power of two of this
+    # zero could be ∞, and 0 times ∞ is NaN.
     shift = jnp.minimum(a.exponent - exponent, 0)
     return a.mantissa * _power_of_two(shift, a.mantissa)
 

@@ -70,7 +70,7 @@ def layer_outputs(
     if not layers:
         raise ValueError("layers must hold the name of at least one submodule; got none")
     check_module(model)
-    # a copy, because `nnx.capture` would change the model
+    # The model is copied, because `nnx.capture` would change the given model.
     model = nnx.merge(*nnx.split(model), copy=True)
     _, captured = nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(x)
     calls = {

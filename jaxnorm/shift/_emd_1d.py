@@ -93,9 +93,10 @@ def _sorted(x: Float[Array, "n *features"]) -> Float[Array, "n *features"]:
 
 @_sorted.defjvp
 def _sorted_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    # Only the derivative needs the permutation.
+    # The function `_sorted` sorts without the permutation `order`, which only derivatives need.
     (x,) = primals
-    # `_sorting_network` pads the rows to a power of two, so indices up to 2**14 − 1 fit int16
+    # `_sorting_network` pads the rows to a power of two. For at most 2**14 rows, all indices of
+    # padded rows fit into int16.
     dtype = jnp.int16 if len(x) <= 2**14 else jnp.int32
     index = jax.lax.broadcasted_iota(dtype, x.shape, 0)
     y, order = jax.lax.platform_dependent(

@@ -15,7 +15,7 @@ from jaxnorm.shift._samples import vectors
 
 Critic = Callable[[Array], Array]
 
-# the number of cones, τ and the learning rate, chosen for samples that are scaled to spread 1
+# The number of cones, τ and the learning rate. They were chosen for samples whose `_spread` is 1.
 CONES, TAU, LEARNING_RATE = 128, 0.02, 5e-3
 
 

@@ -87,7 +87,7 @@ class Solution(NamedTuple):
 
 @jax.custom_jvp
 def _differentiable(h: Filters, unit: Float[Array, ""], solution: Solution) -> Point:
-    """The point `solution.x` in the unit of the filters, differentiated like a Newton step."""
+    """The point `unit * solution.x`, whose derivative is the derivative of a Newton step."""
     return unit * solution.x
 
 
@@ -98,8 +98,8 @@ def _differentiable_jvp(
     h, unit, solution = primals
     x = _differentiable(*primals)
     step = lambda h: _newton_step(x / unit, h, ~solution.on_filters)  # noqa: E731
-    # The Newton step is homogeneous of degree 1 in the filters and x, so its derivative needs no
-    # unit.
+    # The Newton step is homogeneous of degree 1 in the filters and x. Therefore its derivative is
+    # the same before and after a division of both by `unit`.
     return x, jax.jvp(step, (h / unit,), tangents[:1])[1]
 
 

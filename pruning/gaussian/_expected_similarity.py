@@ -100,7 +100,7 @@ def spearman_of_noise(
 
     The argument `noise` is 1/ρ² − 1, and `sign` is the sign of ρ.
     """
-    # asin ρ = π/2 − atan √t is accurate even if ρ is nearly 1
+    # With t = `noise`, asin |ρ| = π/2 − atan √t, which is accurate even if |ρ| is nearly 1.
     whole = jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0)))
     half = jnp.arcsin(jnp.sqrt(1 / (1 + noise)) / 2)
     return sign * 6 / (jnp.pi * (num_filters + 1)) * (whole + (num_filters - 2) * half)
@@ -119,7 +119,8 @@ def overlap_of_noise(
     if ratio == 1:
         return jnp.ones_like(jnp.asarray(1.0 * noise))
     z = float(ndtri(ratio))
-    # Plackett's identity: Φ₂ = Φ(z)² + 1/2π ∫ exp(−z²/(1 + sin θ)) dθ, with θ from 0 to asin ρ.
+    # By Plackett's identity, the probability that both scores are below z is Φ(z)² + 1/2π ∫
+    # exp(−z²/(1 + sin θ)) dθ, with θ from 0 to asin ρ.
     whole = sign * jnp.asarray(jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0))))
     nodes, weights = np.polynomial.legendre.leggauss(40)
     angles = jnp.multiply.outer(whole, jnp.asarray((nodes + 1) / 2, whole.dtype))

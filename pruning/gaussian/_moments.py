@@ -155,7 +155,8 @@ def _gamma_moment(
     multiplied in four equal parts, so that they overflow only if the result overflows.
     """
     converges = ~jnp.asarray(x + step <= 0)  # true for NaN, so NaN remains NaN
-    # For large steps, the logarithms of the factors are summed, which loses some digits.
+    # For steps above 100, the result is computed from the sum of the logarithms of the factors,
+    # which loses some digits.
     large = jnp.asarray(step > 100)
     small = jnp.where(large | ~converges, 0.0, step)
     product = 1.0

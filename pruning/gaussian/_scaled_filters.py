@@ -196,8 +196,8 @@ def _noises(
     one, two, mixed = m2 / m1**2 - 1, m4 / m2**2 - 1, m3 / (m1 * m2) - 1
     linear = mixed**2 / (one * two)
     first = one / dims * (1 + linear * (dims / effective_dims - 1))
-    # l2² has the squared coefficient of variation 2/ν, like a chi-squared variable of ν degrees of
-    # freedom
+    # `degrees` is the number ν for which l2² has the squared coefficient of variation 2/ν of a
+    # chi-squared variable of ν degrees of freedom.
     degrees = 2 * effective_dims / two
     defect = chi_defect(degrees)
     second = 2 * defect / (degrees - 2 * defect)

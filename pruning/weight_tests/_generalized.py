@@ -18,7 +18,7 @@ from pruning._arguments import floating, in_largest, scalar
 from pruning.weight_tests._ks import against_samples
 from pruning.weight_tests._weight_tests import Scalar, TestResult
 
-SHAPES = (0.1, 16.0)  # the smallest and the largest shape that can be fitted
+SHAPES = (0.1, 16.0)  # the smallest and the largest value of the fitted parameter `shape`
 
 
 class GeneralizedGaussian(NamedTuple):

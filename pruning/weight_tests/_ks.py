@@ -55,7 +55,8 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
     """
     h = floating(x, "x").ravel()
     if scale is None:
-        h, _ = in_largest(h)  # so that the sum of squares neither underflows nor overflows
+        # After a division by the largest |x|, the sum of squares neither underflows nor overflows.
+        h, _ = in_largest(h)
         c = jnp.sqrt(jnp.square(h).mean())
     else:
         c = scalar(scale, "scale", h.dtype)
@@ -66,7 +67,8 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
         default=by_sorting,
     )
     above = upto / h.size - jax.scipy.stats.norm.cdf(_entry(h, element) / c)
-    # the nearer tail is used, because its differences keep more digits
+    # For a positive element, F − Φ is computed from the upper tails, which are small and therefore
+    # have small rounding errors.
     tail = jax.scipy.stats.norm.cdf(-_entry(h, element) / c) - (h.size - upto) / h.size
     above = jnp.where(element > 0, tail, above)
     return jnp.where(over, above, -above)

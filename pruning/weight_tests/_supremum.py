@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-# The number of bins of [0, 1]. `CELLS` is the number of cells of a bin, and also the largest number
-# of bins whose cells are counted.
+# `BINS` is the number of bins into which [0, 1] is divided. `CELLS` is the number of cells of each
+# bin, and also the largest number of bins whose cells are counted.
 BINS, CELLS = 2**16, 2**8
-CHUNK = 2**16  # elements that are counted at a time, few enough for the cache
+CHUNK = 2**16  # the number of elements that are counted at a time; they fit into the cache
 
 
 class Supremum(NamedTuple):
@@ -50,7 +50,7 @@ def by_sorting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
     return Supremum(ranked[jnp.where(over, i, j)], jnp.where(over, i + 1, j).astype(h.dtype), over)
 
 
-# under plain `vmap`, both branches of `cond` would be computed
+# Without `sequential_vmap`, a `vmap` would compute both branches of `cond` for each element.
 @jax.custom_batching.sequential_vmap
 def by_counting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
     """The result of `by_sorting` to 10⁻⁷, from counts in bins and then in cells of a few bins.

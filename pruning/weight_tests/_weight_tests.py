@@ -40,7 +40,7 @@ class Covariance(NamedTuple):
     sphericity: Float[Array, ""]  # z-score of John's U = tr (C/c² − I)²/n
     # the ratio Σᵢ≠ⱼ Cᵢⱼ² / Σ Cᵢᵢ²; its expectation is (n − 1)/(dims + 1)
     off_diagonal_mass: Float[Array, ""]
-    # the smallest eigenvalue; if n ≥ dims, the n − dims + 1 zeros are left out
+    # the smallest eigenvalue; if n ≥ dims, the smallest after n − dims + 1 eigenvalues that are 0
     smallest: Float[Array, ""]
     largest: Float[Array, ""]
     low: Float[Array, ""]  # lower end of the interval of Marchenko and Pastur
@@ -143,8 +143,8 @@ def symmetry(x: Float[Array, "*shape"]) -> TestResult:
     terms = jnp.cos(jnp.pi * (odd - 1) / 2) / odd
     safe = jnp.maximum(statistic, 0.2)
     inside = 4 / jnp.pi * jnp.sum(terms * jnp.exp(-jnp.square(odd * jnp.pi / safe) / 8))
-    # The tail is computed by the reflection principle as 2 P(|W| ≥ s) − 2 P(|W| ≥ 3s) + …, because
-    # one minus the probability of the opposite would lose digits.
+    # For large statistics s, the p-value is computed by the reflection principle as 2 P(|W| ≥ s) −
+    # 2 P(|W| ≥ 3s) + …, because 1 − `inside` would lose digits.
     k = jnp.arange(4, dtype=h.dtype)
     tails = jax.scipy.stats.norm.sf((2 * k + 1) * statistic)
     tail = 4 * jnp.sum(jnp.where(k % 2 == 0, tails, -tails))

@@ -30,7 +30,7 @@ from pruning.weights._limits import (
 )
 from pruning.weights._msgpack import Parser
 
-ITEMS = ("default", "params", "model", "state")  # names of the weights' item in a checkpoint
+ITEMS = ("default", "params", "model", "state")  # names under which Orbax checkpoints have weights
 DTYPES = {
     "F64": np.float64,
     "F32": np.float32,

@@ -24,7 +24,8 @@ from pruning.weights._limits import (
     n_elements,
 )
 
-HEAP = re.compile(rb"GCOL\x01\0\0\0(.{8})", re.DOTALL)  # a heap of strings, with its size
+# the first bytes of an HDF5 heap of strings; the group is the size of the heap
+HEAP = re.compile(rb"GCOL\x01\0\0\0(.{8})", re.DOTALL)
 
 
 def keras(path: Path, max_bytes: int) -> Mapping:
@@ -84,7 +85,8 @@ def _arrays(
         name, dataset = path.decode(), h5py.h5d.open(root.id, path)
         kind = dataset.get_type().get_class()
         if kind != h5py.h5t.FLOAT or dataset.shape is None:
-            # a compound datatype may have thousands of fields, which are slow to read
+            # A compound datatype counts as 400 parts, because it may have thousands of fields,
+            # which are slow to read.
             parts -= 1 if kind in simple else 400
             _check_parts(parts)
             continue

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-# names of a kernel within its layer
+# the end of a kernel's name, after the name of the layer
 OWN_NAME = re.compile(r"(^|\.)(weight|kernel|value|vars\.0)$")
 # names of PyTorch's weights, including the parts of weights under weight norm and spectral norm,
 # and the weights of attention and recurrent layers
@@ -27,7 +27,9 @@ def layer(name: str) -> str:
 
 def transposed_names(arrays: Mapping[str, np.ndarray]) -> set[str]:
     """The names of the arrays whose axes have PyTorch's order, (cout, cin, *window)."""
-    # GPT-2's Conv1D stores (cin, cout). Other networks use the names of Conv1D for Linear layers.
+    # The layer Conv1D of GPT-2 stores kernels as (cin, cout). Other networks give the same names to
+    # Linear layers, which store (cout, cin). A kernel of a layer that widens tells which order the
+    # file has.
     conv1d = any(
         WIDENING.search(name) and array.ndim == 2 and array.shape[0] < array.shape[1]
         for name, array in arrays.items()

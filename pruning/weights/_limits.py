@@ -54,10 +54,10 @@ def max_names(size: int) -> int:
 
 
 class PiecewiseReader(io.BufferedReader):
-    """A file that raises an error if it should read more bytes at once than `limit`.
+    """A file whose `read` raises an error for more than `limit` bytes at once.
 
-    The limit is `max_names` of the size of the file. Therefore a large declared length alone
-    allocates no memory.
+    The limit is `max_names` of the size of the file. Therefore a large length that the file only
+    declares allocates no memory.
     """
 
     def __init__(self, path: Path):

@@ -9,8 +9,8 @@ import numpy as np
 
 from pruning.weights._limits import MAX_DEPTH, WeightsError, n_elements, string_key
 
-# by the first byte of an object: the constant, or the struct format of the number or length that
-# follows
+# The first byte of an object tells what the object is. These tables map the first byte to the value
+# of a constant, or to the format (of the module `struct`) of the number or length that follows.
 NUMBERS = {0xCA + i: code for i, code in enumerate("fdBHIQbhiq")}
 CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 LENGTHS = {
@@ -21,7 +21,7 @@ LENGTHS = {
     **{0xDE + i: ("map", code) for i, code in enumerate("HI")},
 }
 FIXED_EXTENSIONS = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
-ARRAY, SCALAR = 1, 3  # numbers of Flax's extensions (2: complex numbers, not read)
+ARRAY, SCALAR = 1, 3  # codes of Flax's msgpack extensions (code 2, a complex number, is not read)
 
 
 class Parser:

@@ -51,7 +51,7 @@ def save(path: str | Path, source: Any) -> None:
     check_on_host("weights.save", source, instead="return the arrays, and save them outside jit")
     check_values("weights.save", source)
     named = [(name, leaf) for name, leaf in _by_name(source) if isinstance(leaf, ARRAYS)]
-    # not `ascontiguousarray`, which would add an axis to a single number
+    # `ascontiguousarray` is not used, because it would add an axis to an array of shape ().
     tensors = {name: np.asarray(leaf, order="C") for name, leaf in named}
     if not tensors or len(tensors) < len(named):
         raise WeightsError(
@@ -126,7 +126,7 @@ def _by_name(tree: Any) -> list[tuple[str, Any]]:
 
 
 def _without_keys(tree: Any) -> Any:
-    """The given tree. Of the state of a module, random keys and their counts are left out."""
+    """The `tree`. If it is the state of a module, random keys and their counts are left out."""
     return nnx.filter_state(tree, nnx.Not(nnx.RngState)) if isinstance(tree, nnx.State) else tree
 
 

@@ -24,7 +24,9 @@ from experiments import signals
 from experiments.texts import printable
 
 START = time.monotonic()
-ADDRESS_SPACE = 4 * 2**30  # least limit, in bytes; the smallest training run maps 2.6 GB
+# The smallest limit on the address space that a command accepts, in bytes. The smallest training
+# run maps 2.6 GB.
+ADDRESS_SPACE = 4 * 2**30
 LIBRARIES = ("jaxnorm", "jax", "flax", "optax", "orbax-checkpoint")
 
 
@@ -40,7 +42,7 @@ class StoppedError(Exception):
         self.signum = signum
 
 
-# for each system error of a read or a write: what must hold for the path
+# For each system error of a read or a write, the condition on the path that the message states.
 NEEDS = {
     errno.ENOSPC: "on a disk that has room",
     errno.EDQUOT: "within the quota of a disk",

@@ -24,7 +24,9 @@ Kind = TypeVar("Kind", dict, list)
 
 LOCK = ".in-use"
 WIDTH = 100  # maximum length of a line that holds more than one record, in characters
-CURVE = 9  # a list of at least this many numbers is a curve, whose values pages do not quote
+# A list of at least this many numbers is a curve. Pages do not quote the numbers of a curve, so
+# these numbers are written with fewer digits.
+CURVE = 9
 # errors that some network file systems raise when a file is locked
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -186,7 +188,8 @@ def _locked(folder: Path, owner: str) -> Iterator[Callable[[], None]]:
         try:
             yield check
         except InputError:
-            with suppress(OSError):  # the folder holds results, or does not exist any more
+            # `rmdir` fails if the folder has results. Both calls fail if the folder was removed.
+            with suppress(OSError):
                 if is_new:
                     path.unlink()
                     folder.rmdir()

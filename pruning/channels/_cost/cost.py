@@ -161,7 +161,7 @@ def milliseconds(programs: Sequence[Executable], *, runs: int = RUNS) -> list[fl
     def call(program: Executable) -> None:
         jax.block_until_ready(program.compiled(*program.arguments))
 
-    list(map(call, programs))  # the first calls are slower, so they are not measured
+    list(map(call, programs))  # The first call of each program is slower, and is not measured.
     seconds = np.empty((runs, len(programs)))
     for i, j in np.ndindex(seconds.shape):
         start = time.perf_counter()

@@ -31,8 +31,8 @@ nonzero.
 A sum of several arrays has the tuples of all terms. Each tuple of a product has the parameters of a
 tuple of each factor.
 """
-# The largest number of tuples. A product of sums has a tuple for each choice of one term from each
-# sum.
+# The largest number of tuples in a `Zero`. The limit is needed, because a product of sums has a
+# tuple for each choice of one term from each sum.
 MAX_TUPLES = 256
 
 
@@ -115,24 +115,29 @@ class UnionFind:
 
     def __init__(self):
         self.parents = np.arange(2)
-        # for each id that belongs to a parameter, the number of the parameter's axis
+        # For each id, the number of the parameter axis that has the id, or −1 if no parameter axis
+        # has the id. The axes of all parameters are numbered together.
         self.owners = np.full(2, -1)
         self.reasons = np.full(2, -1)  # for each pinned id, the index of its reason in `pinned`
         # the equations that are being evaluated, outermost first
         self.equations: tuple[Equation, ...] = ()
-        # For each free axis of a loop's first state, the ids that the axis gets when the loop is
-        # evaluated. The key has the `id`s of the equations around the loop, the number of the state
-        # and the axis. The equations are stored too, so that no `id` is used again.
+        # For each free axis of an initial state of a loop, the channel ids that the axis gets in
+        # every evaluation of the loop. The key consists of Python's `id()` of each equation around
+        # the loop, the number of the state, and the axis. The equations are stored too, because
+        # Python could give the `id()` of a deleted equation to a new equation.
         self.states: dict[tuple[int, ...], tuple[tuple[Equation, ...], Vector]] = {}
-        # the `id` of each reshape whose result has channels along its longest axis
+        # Python's `id()` of each reshape equation that shuffles channels or makes feature maps. The
+        # channels are then along the longest of the axes into which an axis is split.
         self.long_folds: set[int] = set()
-        self.settled = False  # true after the program was read; then no further id is pinned
-        # when channels are removed: for each root, whether its channel is removed
+        # whether the whole program has been read; after that, no further id is pinned
+        self.settled = False
+        # for each id that is a root, whether its channel is removed; empty if no channel is removed
         self.removed = np.zeros(0, bool)
         self.pinned: list[Pinned] = []
         # ids along axes over which activations are summed, or along which a constant varies
         self.normed = fixed(0)
-        # arrays that must be zero or uniform at removed channels, because sums drop these elements
+        # arrays that must be zero or uniform at removed channels, because a sum over channels
+        # leaves out their elements at removed channels
         self.zeroed: list[Requirement] = []
         self.singular: list[Requirement] = []  # arrays that must not be zero, such as divisors
 
@@ -194,7 +199,9 @@ class UnionFind:
         if differ.any():
             self._note_pinned(*(ids[differ] for ids in (a, b, first, second)))
         low, high = first[differ], second[differ]
-        while low.size:  # an id in several pairs first joins the smallest id
+        # If an id is in several pairs, this pass unites the id only with the smallest of the other
+        # ids. The next pass unites the other pairs.
+        while low.size:
             low, high = np.minimum(low, high), np.maximum(low, high)
             descending = np.argsort(-low)
             self.parents[high[descending]] = low[descending]
@@ -240,7 +247,7 @@ class UnionFind:
         return fixed(count) if self.settled else np.repeat(self.pin(self.new(1), name=name), count)
 
     def pin_like(self, axes: Sequence[Vector], count: int) -> Vector:
-        """`count` copies of the first id of `axes` with a recorded reason, or else of `FIXED`."""
+        """`count` copies of the first id in `axes` that has a recorded reason, or of `FIXED`."""
         ids = np.concatenate([fixed(1), *axes])
         return np.repeat(ids[np.argmax(self.reasons[ids] >= 0)], count)
 
@@ -283,8 +290,8 @@ class UnionFind:
         """Raise if the equation that is being evaluated unites a removed and a kept channel."""
         if not self.removed.size:
             return
-        # A pair with an id that is newer than `removed` is not checked, because the newer id joins
-        # the set of the older id.
+        # `removed` has no entry for ids that were made later. A pair with such an id is not
+        # checked, because the newer id joins the set of the older id.
         old = np.maximum(first, second) < self.removed.size
         if (self.removed[first[old]] != self.removed[second[old]]).any():
             name = self.equations[-1].primitive.name if self.equations else "apply"
@@ -294,7 +301,7 @@ class UnionFind:
             )
 
     def union_all(self, values: Values, shape: Sequence[int]) -> tuple[Vector, ...]:
-        """The axes of an elementwise result of `values`.
+        """The channel ids of an elementwise result of this `shape`, from the operands `values`.
 
         Scalars and axes of size 1 are broadcast.
         """
@@ -406,8 +413,8 @@ class UnionFind:
     def give_constants_ids(self, values: Values) -> list[ChannelIds]:
         """Give the constants among `values` the ids of the channels along which they vary.
 
-        The model has such constants only at its original width. `resized` cuts constants that vary
-        along channels to the remaining channels.
+        A constant in the program has the width of the model before pruning. If a constant varies
+        along channels, `resized` cuts the constant to the remaining channels.
         """
         found = list(values)
         for i, constant in enumerate(values):

@@ -50,7 +50,7 @@ def evaluate(program: Program, sets: UnionFind, values: Values) -> list[ChannelI
 
 
 def _long_folds(program: Program) -> set[int]:
-    """The `id` of each reshape that shuffles channels or makes feature maps for a convolution."""
+    """Python's `id()` of each reshape that shuffles channels or makes inputs of a convolution."""
     readers: dict[Variable, list[Equation]] = {}
     for eqn in program.eqns:
         for variable in eqn.invars:
@@ -138,7 +138,8 @@ def scan_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
     before, stacked = list(values[:constants]), []
     for value in values[whole:]:
         steps, *axes = value.axes
-        # a scanned axis of parameters counts layers, not channels
+        # The axis along which a scan reads parameters counts layers, not channels. Therefore `fix`
+        # records no channels as pinned.
         (sets.fix if value.given else sets.pin)(steps)
         stacked.append(value._replace(axes=tuple(axes)))
 

@@ -256,8 +256,9 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     def masked(i: int, ids: np.ndarray) -> np.ndarray:
         return ~singular[ids] | np.isin(ids, zeroed.get(i, fixed(0)))
 
-    # A label for each root. Two roots have equal labels if they agree in `normed` and if, on each
-    # axis that the loop has visited, they have equally many indices and agree in `masked`.
+    # `kinds` has a label for each root. After the loop, two roots have equal labels if `normed` is
+    # the same for both, and if on each axis both have the same number of indices and the same
+    # result of `masked`.
     kinds, count = normed.astype(int), 2
     for (i, _), of_axis in zip(axes, roots, strict=True):
         found, repeats = np.unique(of_axis, return_counts=True)

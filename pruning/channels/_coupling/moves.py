@@ -49,7 +49,8 @@ def reshape(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
     old, new = shape_of(eqn.invars[0]), shape_of(eqn.outvars[0])
     if 0 in old:
         return unknown(eqn, sets, value)
-    # A `vmap` of a convolution over kernels makes a reshape that also transposes.
+    # A reshape with `dimensions` first transposes to this order of axes. For example, a `vmap` of a
+    # convolution over kernels makes such a reshape.
     order, axes = eqn.params["dimensions"] or range(len(old)), []
     for before, after in _factors([old[k] for k in order], new):
         merged = sets.merge([value.axes[order[k]] for k in before])
@@ -106,7 +107,8 @@ def iota(eqn: Equation, sets: UnionFind) -> Results:
 
 def concatenate(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     axis = eqn.params["dimension"]
-    parts = (v.axes[axis] for v in values)  # nothing is removed from a free part
+    parts = (v.axes[axis] for v in values)
+    # A part whose axis is free keeps its size, so its ids become fixed.
     parts = [fixed(p.size) if is_free(p) else p for p in parts]
     axes = [
         np.concatenate(parts) if k == axis else reduce(sets.union, [v.axes[k] for v in values])
@@ -227,7 +229,7 @@ def scatter(
 def zero_of_scatter(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
     """The result is zero if the operand and the updates are zero.
 
-    With a function for the updates, the result may be nonzero.
+    If the scatter combines the operand and the updates by a function, the result may be nonzero.
     """
     return result.zero if eqn.params["update_jaxpr"] is None else None
 
@@ -252,7 +254,7 @@ def gather(eqn: Equation, sets: UnionFind, value: ChannelIds, indices: ChannelId
     for k, position in zip(remaining, numbers.offset_dims, strict=True):
         if whole[k]:
             result[position] = axes[k]
-    # the value of result elements whose index lies outside the array
+    # the value of elements of the result that are read from outside the array
     missing = eqn.params["fill_value"]
     zero = value.zero if missing is None or not missing or np.isnan(missing) else None
     return [ChannelIds(tuple(result), zero)]
@@ -264,7 +266,7 @@ def smaller_gather(eqn: Equation, remain: Remain, values: Values, results: Value
 
 
 def smaller_shape(name: str) -> Callable[..., Options]:
-    """Make a function `smaller` for primitives whose parameter `name` is the result's shape."""
+    """A field `smaller` of `Rule`, for primitives whose parameter `name` is the result's shape."""
     return lambda eqn, remain, values, results: {name: sizes(remain, results[0])}
 
 

@@ -259,7 +259,7 @@ The key is the primitive, or its name if it has no public name in every version 
 
 
 def rule_of(eqn: Equation) -> Rule:
-    """The row of the table for the primitive of an equation."""
+    """The row of the table `RULES` for the primitive of an equation."""
     return RULES.get(eqn.primitive) or RULES.get(eqn.primitive.name, UNKNOWN)
 
 
@@ -282,7 +282,7 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelId
     facts: dict[str, Any] = {"uniform": sets.uniform(values) if rule.uniform else None}
     facts |= {"given": all(v.given for v in values), "constant": all(v.constant for v in values)}
     facts["chosen"] = rule.linear is None and all(v.given or v.chosen for v in values[rule.sources])
-    if rule.random:  # random bits are drawn for the whole width, like a constant
+    if rule.random:  # random bits have the width before pruning, like a constant
         facts |= {"constant": True, "drawn": sets.equations}
     elif facts["constant"]:
         facts["drawn"] = next((v.drawn for v in values if v.drawn), ())
@@ -294,8 +294,9 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelId
         )
         facts["number"] = numbers[0] if rule.layout else None
     results = [r._replace(zero=rule.zero(eqn, sets, values, r), **facts) for r in results]
-    # The primitive computes the value at removed channels, even if this value is infinite: a
-    # divisor such as 1 − exp(−|h|) is zero at removed channels.
+    # `at_zero`, the value at removed channels, is computed by the primitive itself. For example,
+    # this finds that the divisor 1 − exp(−|h|) is zero where h is zero. The value may be infinite
+    # or NaN, so JAX's checks for such values are off.
     known = [v.at_zero if v.zero is None else 0.0 for v in values]
     at_zero = known[0] if rule.layout else None
     if rule.elementwise and None not in known:
@@ -310,7 +311,8 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelId
 def corresponding_axes(eqn: Equation) -> list[list[int | None]]:
     """For each axis of each operand, the corresponding axis of the first result, or None."""
     rule = rule_of(eqn)
-    if rule.elementwise:  # also where the size of an axis is a symbol, such as a batch size
+    # For an elementwise primitive, no size is needed, so sizes may be symbols (a batch size).
+    if rule.elementwise:
         return [list(range(len(shape_of(v)))) for v in eqn.invars]
     sets = UnionFind()
     sets.equations = (eqn,)

@@ -90,7 +90,7 @@ _EXPANDED: WeakKeyDictionary[Any, Program | None] = WeakKeyDictionary()
 
 
 def _expand(primitive: Any) -> Program | None:
-    """The program of a `HiPrim`; None if it has no `expand` or has operands that are no arrays.
+    """The program of a `HiPrim`; None if `expand` is missing or an operand is not an array.
 
     The program is cached, so every call with the same primitive returns the same object.
     """
@@ -102,7 +102,7 @@ def _expand(primitive: Any) -> Program | None:
 
         try:
             _EXPANDED[primitive] = jax.make_jaxpr(flat)(*primitive.in_avals_flat)
-        except (NotImplementedError, TypeError):  # no `expand`, or operands are not arrays
+        except (NotImplementedError, TypeError):  # no `expand`, or an operand is not an array
             _EXPANDED[primitive] = None
     return _EXPANDED[primitive]
 

@@ -58,7 +58,8 @@ def _of_library(filename: str) -> bool:
 def _folders(modules: int) -> tuple[str, ...]:
     """The folders of `pruning.channels` and of the loaded frameworks.
 
-    `modules` is the number of loaded modules, so an import of a framework gives a new result.
+    The result is cached. `modules` is the number of loaded modules. Therefore, after an import of a
+    framework, the result is computed again.
     """
     loaded = (sys.modules.get(name) for name in FRAMEWORKS.split())
     files = (getattr(module, "__file__", None) for module in loaded)

@@ -27,7 +27,8 @@ from pruning.channels._program.calls import Apply, Leaf, Tree
 from pruning.channels._removal.removal import keep_masks
 from pruning.channels._removal.resizing import Resized, resized
 
-UNFINISHED = ".orbax-checkpoint-tmp"  # suffix of a step's folder whose saving was interrupted
+# Orbax's suffix of the folder of a step whose saving has not ended
+UNFINISHED = ".orbax-checkpoint-tmp"
 Notes = dict[str, Any]
 """The metadata of a checkpoint, as JSON."""
 Indices = Mapping[str, Mapping[int, Sequence[int]]]
@@ -122,8 +123,8 @@ def save_pruned(
         "resized": isinstance(pruned.apply, Resized),
     }
     with _manager(as_path(checkpoint_dir, "checkpoint_dir")) as manager:
-        # Orbax keeps the checkpoint with the highest number. Therefore the new checkpoint gets a
-        # higher number than the earlier one, which Orbax removes when the new one is complete.
+        # Orbax keeps only the checkpoint with the highest number. When the new checkpoint is
+        # complete, Orbax removes the earlier checkpoint.
         number = (manager.latest_step() or 0) + 1
         checkpoints.save(manager, number, arrays={"arrays": leaves}, notes={"pruning": metadata})
 

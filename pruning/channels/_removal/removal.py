@@ -80,7 +80,8 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
             return leaf.update(shape=shape, sharding=sharding)
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
             return jax.jit(lambda x: x.take(indices, axis), out_shardings=sharding)(leaf)
-        taken = np.asarray(leaf).take(indices, axis)  # NumPy compiles nothing
+        # `take` of NumPy, because `take` of JAX would compile a program for each shape
+        taken = np.asarray(leaf).take(indices, axis)
         return taken if sharding is None and library is np else jax.device_put(taken, sharding)
 
     check_on_host("remove_channels", keep, instead="for a traced keep, use mask_channels")
@@ -140,7 +141,7 @@ def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Leaf]) -> KeepMask
     masks: KeepMasks = {}
     for (size, positions, parameters, _), vector in zip(groups, keep, strict=True):
         shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
-        # the added entry is for indices that belong to no channel of the group
+        # The appended True keeps the indices that belong to no channel of the group.
         of_channel = _library(vector).append(vector, True)
         for p in positions:
             key, channels = (p.path, p.axis), np.full(shapes[p.path][p.axis], size)
@@ -291,7 +292,8 @@ def _owner(
     end, candidates = _longest_end(path, by_end)
     before, _, last = path.rpartition("/")
     inner, factors = _longest_end(before, by_end)
-    # an accumulator of the optimizer SM3, which has one axis of its parameter
+    # The optimizer SM3 has an accumulator for each axis of a parameter. The last part of the
+    # accumulator's path is the number of the axis.
     if len(factors) == 1 and last.isdigit() and inner.count("/") >= end.count("/"):
         (owner,), axis = factors, int(last)
         if shape == shapes[owner][axis : axis + 1]:

@@ -70,11 +70,11 @@ class Sized(NamedTuple):
         """
         if self.ids.axes[axis].size == 1 or is_free(self.ids.axes[axis]):
             return jax.lax.slice_in_dim(self.array, 0, 1, axis=axis)
-        # the array itself may have no channel left from which zeros could be copied
+        # The zeros are not copied from the array, because the array may have no channels left.
         if self.ids.zero is not None:
             shape = np.shape(self.array)
             return jnp.zeros((*shape[:axis], 1, *shape[axis + 1 :]), self.array.dtype)
-        assert self.fill is not None  # otherwise, removed channels have no common value
+        assert self.fill is not None  # not None, because the channels have a common value
         return self.fill(axis)
 
 
@@ -144,7 +144,8 @@ class Resized:
     def __call__(self, params: Tree, *inputs: Tree) -> Tree:
         """The result of `apply`, in which arrays have only the remaining channels."""
         program, arrays = self._traced.trace(params, *inputs), jax.tree.leaves((params, inputs))
-        if len(program.jaxpr.in_avals) > len(arrays):  # `apply` closes over traced arrays
+        # The program has further arguments if `apply` closes over traced arrays.
+        if len(program.jaxpr.in_avals) > len(arrays):
             return self._evaluate(params, *inputs)
         results = jaxpr_as_fun(program.jaxpr)(*arrays)
         return jax.tree.unflatten(jax.tree.structure(program.out_info), results)
@@ -312,8 +313,8 @@ class Resizing:
     def run_rule(self, eqn: Equation, program: Program, values: Sequence[Sized]) -> list[Sized]:
         """The results of the program of a custom derivative rule, evaluated on smaller arrays."""
         with self.sets.inside(eqn):
-            # An evaluation on channel ids alone must be first: it unites the ids of the states of
-            # loops.
+            # `evaluate` must come before `run`, because `evaluate` unites the channel ids of the
+            # states of loops.
             evaluate(program, self.sets, [v.ids for v in values])
             return self.run(program, values)
 

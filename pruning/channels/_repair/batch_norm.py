@@ -169,7 +169,7 @@ class Unfolded:
         eager: bool = False,
     ):
         self.parameter, self.fold, self.eager = parameter, fold, eager
-        self.used: set[int] = set()  # parameters that are needed outside folded chains
+        self.used: set[int] = set()  # indices of parameters that are needed outside folded chains
         self.reads: Counter[Variable] = Counter()
         self.seen: set[int] = set()
 

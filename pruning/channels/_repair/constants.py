@@ -105,7 +105,7 @@ def fold_constants(
     network, paths, unchanged = read_network(apply, params, inputs), describe(params).paths, set()
     while True:
         folding = Folding(paths, leaves, masks, unchanged)
-        # no jit, because each call would compile again
+        # `jit` is not used, because each pass of the loop would compile a new program.
         network.interpret(values, lambda x: Value(x, x), folding.step)
         if not folding.altered:
             break

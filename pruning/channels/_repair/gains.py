@@ -55,7 +55,7 @@ class Gain(NamedTuple):
         return self.kernel
 
     def of_outputs(self, array: Array) -> np.ndarray:
-        """The factors of `array`, one for each output of the kernel, (groups, 1, outputs)."""
+        """The factors in `array`, one for each output of the kernel: (groups, 1, outputs)."""
         return np.asarray(self.maker.linear.outputs(array).mean(1, keepdims=True), np.float64)
 
     def of_parameter(self, addend: Addend, factor: np.ndarray, like: Array) -> Array:
@@ -91,7 +91,8 @@ class Gains:
     def __init__(self, leaves: Sequence[Array]):
         self.leaves = leaves
         self.latest: dict[int, Gain] = {}
-        # kernels whose gain is complete, because the next equation does not multiply the outputs
+        # Indices of the kernels whose gain is complete: an equation has read the outputs, but not
+        # multiplied them by a further factor.
         self.ended: set[int] = set()
 
     def step(self, fact: Fact, eqn: Equation, values: Sequence[Gain]) -> Sequence[Gain]:

@@ -128,7 +128,8 @@ def _check_sums_and_constants(groups: Sequence[ChannelGroup], channels: TracedCh
                     f"only kernels may sum merged channels; channels of {name(group)} are summed "
                     f"by {required.equations[-1].primitive.name}{at(line_of(required.equations))}"
                 )
-    for group in (group for group in groups if group.normed):  # a constant varies along channels
+    # No activations of the groups are summed, so a group is `normed` only if a constant varies.
+    for group in (group for group in groups if group.normed):
         places = [(channels.parameters.paths.index(p.path), p.axis) for p in group.positions]
         axes = list(map(channels.axes.index, places))
         found = (pinned for pinned in sets.pinned if pinned.normed)
@@ -284,7 +285,7 @@ class Merging:
         return jnp.asarray(x)
 
     def positions(self, i: int, *, incoming: bool = True) -> Iterator[tuple[Merge, Position]]:
-        """The merges and positions of parameter `i`; on axes of inputs only with `incoming`."""
+        """The merges and positions of parameter `i`, without axes of inputs unless `incoming`."""
         for merge in self.merges:
             for p in merge.group.positions:
                 if p.path == self.paths[i] and (incoming or not p.incoming):

@@ -153,8 +153,9 @@ def network_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> Network:
     nor kernels.
     """
     facts: list[Fact] = []
-    readers: Counter[int] = Counter()  # the number of readers of each parameter
-    sums: dict[int, int] = {}  # from a product's index to its sum's index
+    readers: Counter[int] = Counter()  # for each parameter, how many equations read the parameter
+    # from the index of a product to the index of the equation that adds a parameter to its outputs
+    sums: dict[int, int] = {}
 
     def step(eqn: Equation, roles: Sequence[Role]) -> list[Role]:
         given, addend = all(role.given for role in roles), _addend(eqn, roles)
@@ -172,7 +173,7 @@ def network_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> Network:
         return [result, *[others] * (len(eqn.outvars) - 1)]
 
     def origin(i: int, aval: Any) -> Role:
-        # a change would give a Python number a dtype
+        # A Python number must not change, because a changed number would be an array with a dtype.
         is_array = aval.ndim > 0 or not aval.weak_type
         may_change = is_floating(aval) and is_array
         addend = Addend(i, lambda x: x) if may_change else None

@@ -18,8 +18,8 @@ from pruning.channels._repair.least_squares import Batches, read_batches
 from pruning.channels._repair.moments import Moments, all_equations, merge, moments
 from pruning.channels._repair.parameters import Fact, Kernel, Network, check_solved, read_network
 
-# A swap must lower the error E by more than this number, which exceeds rounding errors. Therefore
-# no swap is reversed later.
+# A swap must lower the error by more than this margin, relative and absolute. The margin exceeds
+# rounding errors. Otherwise, two swaps could reverse each other again and again.
 SWAP_MARGIN = 1e-9
 
 
@@ -252,8 +252,8 @@ class Block:
         self.inverse, self.kernel = np.linalg.inv(self.gram), kernel.copy()
         self.target = self.gram @ kernel
         self.size, self.share = size, share if share > 0 else 1.0
-        # The rows of the kernel for each channel that the block reads. All channels have equally
-        # many rows.
+        # For each channel that the block reads, the numbers of the kernel's rows for this channel.
+        # All channels have equally many rows.
         rows = {c: np.flatnonzero(channels == c) for c in range(size)}
         self.rows = {c: found for c, found in rows.items() if found.size}
         self.missing: Missing | None = None  # computed when it is needed
@@ -283,7 +283,8 @@ class Block:
             self.missing = self._missing(left)
         others, rows, crossed, schur, residual = self.missing
         if (own := self.rows.get(channel)) is not None:
-            cross = crossed[own][:, rows]  # shape (inputs of the channel, removed channels, inputs)
+            # shape: (inputs of `channel`, removed channels, inputs of a removed channel)
+            cross = crossed[own][:, rows]
             solved = np.linalg.solve(self.inverse[np.ix_(own, own)], cross.reshape(len(own), -1))
             solved = solved.reshape(cross.shape)
             schur = schur + np.einsum("irs,irt->rst", cross, solved)

@@ -169,7 +169,7 @@ def _growth_of_distances(x: np.ndarray) -> np.ndarray:
 
 
 def distance_after_a_layer() -> float:
-    """The mean squared distance, after a layer, of two samples in the cluster of `SPREAD`."""
+    """The expected squared distance of samples 1 and 2 of `SPREAD` after one more layer."""
     g = geometry.odd_points.next_layer(jnp.asarray(SPREAD)).gram
     return float(g[1, 1] + g[2, 2] - 2 * g[1, 2])
 
@@ -260,7 +260,8 @@ def _(key: Key[Array, ""]) -> Cases:
         x = np.array(invariant_batch(n))
         x[1:] += 1e-5 * generator(key).normal(size=(n - 1, 3))
         g = jnp.asarray(x @ x.T)
-        after = n**2 / (n**2 - 2 * n + 2) * geometry.mean_field_step(g)  # Theorem 13's variance
+        # The factor is the variance of the weights in Theorem 13.
+        after = n**2 / (n**2 - 2 * n + 2) * geometry.mean_field_step(g)
         spreads = [_squared_distances(np.asarray(h)) for h in (g, after)]
         yield spreads[1] / spreads[0] - 1
 

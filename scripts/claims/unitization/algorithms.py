@@ -25,7 +25,8 @@ claim = partial(Claim, "Unitization")
 
 HEIGHT, WIDTH, CHANNELS = 8, 8, 16
 SIZE = HEIGHT * WIDTH * CHANNELS
-# in standard deviations; added to every pixel of one set of images, subtracted in the other set
+# This number of standard deviations is added to every pixel of one set of images, and subtracted
+# from every pixel of the other set.
 SHIFT = 1.0
 
 

@@ -15,7 +15,7 @@ def functions(module: ModuleType) -> Iterator[Callable]:
     return (f for f in values if isfunction(f) and f.__module__.startswith(module.__name__))
 
 
-# functions that run on the host, by the reason
+# The functions that run on the host, grouped by the reason why they do not run on a device.
 HOST_ONLY: dict[str, tuple[Callable, ...]] = {
     "exact optimal transport by SciPy": (shift.emd, shift.transport_plan, shift.layer_shift),
     "a loop over batches, which calls the caller's program": (shift.stream_moments,),

@@ -172,7 +172,7 @@ def results(collective: Instruction) -> list[str]:
 
 
 def bytes_written(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
-    """The bytes of the results of a kernel.
+    """The bytes that a kernel writes to HBM.
 
     If a result is updated in place, only the bytes that change count.
     """
@@ -222,7 +222,7 @@ def bytes_read(program: Program, i: Instruction, shapes: dict[str, str]) -> floa
     if i.op in ("slice", "dynamic-slice", "gather"):
         sizes[0] = min(sizes[0], array_bytes(i.shape))
     if i.op in ("dynamic-update-slice", "scatter"):
-        sizes[0] = 0  # the result is updated in place
+        sizes[0] = 0  # The first operand is updated in place, so no traffic is counted for it.
     return sum(dict(zip(reversed(i.operands), reversed(sizes), strict=True)).values())
 
 

@@ -25,7 +25,7 @@ from experiments.data.imagenet import Records, name_record
 from experiments.recipes import IN_MEMORY, STREAMED
 
 DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing."
-LARGE = 10_000  # number of images that take seconds to decode
+LARGE = 10_000  # If there are at least this many images, decoding takes seconds.
 
 Examples = tuple[np.ndarray, np.ndarray]  # arrays of the images and of the labels
 # means and standard deviations of the pixels of each channel
@@ -35,7 +35,7 @@ Moments = tuple[Sequence[float], Sequence[float]]
 class Images(NamedTuple):
     """Standardized float32 images (NHWC), labels that count from 0, and a checksum of the pixels.
 
-    The checksum is computed before pixels are standardized.
+    The checksum is of the pixels before standardization.
     """
 
     name: str
@@ -98,7 +98,8 @@ def load(name: str, data_dir: str | Path | None = None, moments: Moments | None 
         raise InputError(f"the data set must be one of {', '.join(IN_MEMORY)}; got {name!r}")
     folder = None if data_dir is None else storage.location(str(data_dir))
     version = _version(name, folder)
-    # a copy needs one request for each file; reading from the bucket needs one for each image
+    # A copy of the folder needs one request for each file. Reading from the bucket would need one
+    # request for each image.
     if storage.is_remote(version):
         version = storage.copy_local(version, cache_folder())
     return _read(name, version, moments)
@@ -319,7 +320,7 @@ def _note(name: str, version: Path) -> str:
     if name == "digits":
         return DIGITS
     _, (test,) = _open(version, ("test",), encoded=True)
-    image = test[0]["image"]  # an image that is declared as a tensor is an array
+    image = test[0]["image"]  # encoded bytes, or an array if the image is declared as a tensor
     if isinstance(image, bytes) and image.startswith(b"\xff\xd8"):
         return "JPEG-recompressed: accuracies are below those on the original pixels."
     return ""

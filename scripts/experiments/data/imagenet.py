@@ -216,7 +216,9 @@ def iterate(elements: grain.MapDataset, workers: int) -> Generator[Any]:
         yield from iterator
     finally:
         iterator.close()
-        gc.collect()  # Grain's last exception refers to itself and to the last element
+        # Grain's last exception refers to itself and to the last element. Therefore only the
+        # garbage collector frees their memory.
+        gc.collect()
 
 
 def _read(
@@ -229,7 +231,7 @@ def _read(
     scales: tuple[int, int],
 ) -> tuple[UInt8[np.ndarray, "n h w 3"], Int32[np.ndarray, " n"]]:
     images, labels = [], []
-    draws = rng.integers(2**63, size=len(indices))  # all shards draw the same random numbers
+    draws = rng.integers(2**63, size=len(indices))  # each shard draws for all shards
     for position in shard.positions(len(indices)):
         draw = np.random.default_rng(draws[position])
         with name_record("train", int(indices[position])):

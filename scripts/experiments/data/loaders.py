@@ -141,7 +141,7 @@ class StreamingLoader:
             self._stream.close()
 
     def device_batch(self, batches: Iterator[Any]) -> tuple[Array, ...]:
-        assert self._next is not None  # call `epoch` first
+        assert self._next is not None  # `epoch` must be called before this method
         self._next = (self._next[0], self._next[1] + 1)
         return tuple(
             jax.make_array_from_process_local_data(self._sharded, part) for part in next(batches)

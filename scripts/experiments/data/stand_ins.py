@@ -33,7 +33,7 @@ DATA_SETS = {
     "fashion_mnist": DataSet(60_000, (28, 28, 1), 10),
     "cifar10": DataSet(50_000, (32, 32, 3), 10),
     "cifar100": DataSet(50_000, (32, 32, 3), 100),
-    # the recipe decides the height and the width of crops
+    # The height and the width are 0, because the recipe decides the size of crops.
     "imagenet2012": DataSet(1_281_167, (0, 0, 3), 1000),
 }
 

@@ -111,7 +111,7 @@ class Architecture:
 
     @property
     def traits(self) -> Family:
-        """How the family differs from Llama."""
+        """The properties in which the family differs from Llama."""
         return FAMILIES[self.family]
 
 

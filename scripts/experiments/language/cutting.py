@@ -103,7 +103,10 @@ def arrays(
 
 
 def small_array(plan: Plan, name: str, array: np.ndarray, layer: int) -> np.ndarray:
-    """A tensor in its dtype, without removed units, and scaled for the new width of the norms."""
+    """A tensor of the smaller decoder: without removed units, and scaled for the norms' new width.
+
+    The dtype does not change.
+    """
     whole, hidden = plan.model.architecture, len(plan.selection.hidden)
     small = removal.cut(name, array, removal.indices(whole, plan.selection, layer))
     if hidden == whole.hidden:

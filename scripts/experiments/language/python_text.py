@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 LEFT_OUT = {"__pycache__", "idle_test", "site-packages", "test", "tests"}
-HELD_OUT = 20  # one in this number of documents is held out
+HELD_OUT = 20  # one document in 20 is held out
 
 
 def load() -> tuple[UInt8[np.ndarray, " n"], UInt8[np.ndarray, " m"]]:

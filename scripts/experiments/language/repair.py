@@ -15,7 +15,7 @@ import scipy.linalg
 from jaxtyping import Float
 
 RIDGES = (1e-3, 1e-2, 1e-1)
-HELD_OUT = 4  # one sequence out of this number is used to choose the ridge
+HELD_OUT = 4  # one sequence in 4 is used to choose the ridge
 
 
 class Equations(NamedTuple):

@@ -16,7 +16,8 @@ from experiments.language.removal import AXES
 
 Score = Literal["reconstruction", "wanda", "activation", "magnitude", "random"]
 ON_TEXT = ("reconstruction", "wanda", "activation")
-ROUNDS = 8  # number of rounds of `reconstruction`; all but the last remove equally many units
+# The number of rounds of `reconstruction`. Each round removes equally many units, except the last.
+ROUNDS = 8
 DAMPING = 1e-3  # the ridge, divided by the mean of the Gram matrix's diagonal
 
 Vector = Float[np.ndarray, " n"]
@@ -62,7 +63,7 @@ def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int)
         j = (remove[:, None] * width + np.arange(width)).ravel()
         change = scipy.linalg.solve(inverse[np.ix_(j, j)], inverse[j], assume_a="pos")
         w -= w[:, j] @ change
-        inverse -= inverse[:, j] @ change  # the rows and columns of removed inputs become zero
+        inverse -= inverse[:, j] @ change  # Rows and columns of removed inputs become zero.
         remains[remove] = False
     return np.flatnonzero(remains)
 

@@ -24,7 +24,7 @@ ACTIVATIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[float, ...]
 }
 SIZES = (6, 7, 10, 30)
 ANGLES = np.linspace(0.0, np.pi, 61)
-# width and number of layers of the random networks, number of networks, and number of samples
+# Width and number of layers of each random network, number of networks, and number of samples.
 WIDTH, LAYERS, DRAWS, DRAWN = 1000, 400, 4, 10
 
 

@@ -22,7 +22,7 @@ PAIRS = ["-".join(pair) for pair in pruning.ranking.PAIRS]
 LEVEL = 0.05
 # margin of the test whether the mean weight is equivalent to 0, in standard deviations of weights
 MEAN_MARGIN = 0.05
-BAND = (0.025, 0.975)  # quantiles over random Gaussian layers, for the ends of the band
+BAND = (0.025, 0.975)  # The ends of the band are these quantiles over random Gaussian layers.
 TESTS = {
     "normal": "weights are N(0, c²) (Kolmogorov-Smirnov)",
     "symmetry": "weights are symmetric about 0",

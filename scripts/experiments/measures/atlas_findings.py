@@ -101,7 +101,7 @@ def _about_mean(a: Float[np.ndarray, "s n"]) -> Float[np.ndarray, "s n"]:
 def interval(
     x: Float[np.ndarray, "groups n"], y: Float[np.ndarray, "groups n"]
 ) -> dict[str, float]:
-    """The correlation of all elements, and the correlation's interval if groups are resampled."""
+    """The correlation of all elements, and an interval from bootstrap samples of whole groups."""
     rng = np.random.default_rng(0)
     # If a draw repeats a single group, x or y may be constant. The correlation of this draw is then
     # NaN, and is left out.

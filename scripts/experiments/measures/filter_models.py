@@ -27,8 +27,7 @@ MODELS = {
     "logs": "measured correlation of the logarithms",
 }
 RATIO, DRAWS, RESAMPLES, LEVEL = 0.5, 2000, 1000, 0.95
-# The expected overlaps for Table 4 are those of a layer with this number of filters, and with this
-# number of weights in each filter.
+# The expected overlaps are computed for a layer with 64 filters of 576 weights.
 SIZE = (64, 576)
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
@@ -121,9 +120,9 @@ def table_4(others: Mapping[str, Any]) -> dict[str, Any]:
 def explain(accuracy: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The share of the variance of absolute accuracy differences that the overlap explains.
 
-    The explaining quantity is 1 − expected overlap of the two criteria. The share `by_pair` is the
-    largest share that any function of the pair of criteria could explain. The p-value comes from
-    permutations of the pairs within each network.
+    For each pair of criteria, the differences in accuracy are predicted from 1 minus the expected
+    overlap of the pair. The share `by_pair` is the largest share that any function of the pair of
+    criteria could explain. The p-value comes from permutations of the pairs within each network.
     """
     pairs = [pair for pair in pruning.ranking.PAIRS if set(pair) <= accuracy.keys()]
     apart = np.array([1 - gaussian.expected_overlap(*SIZE, pair, ratio=RATIO) for pair in pairs])

@@ -35,8 +35,8 @@ def no_part(x: Array) -> Array:
     return x
 
 
-# the parts of batch norm, and whether a layer with this part is homogeneous: if the batch is
-# multiplied by a number, the outputs are multiplied by the number
+# For each part of batch norm, the function, and whether a layer with this part is homogeneous: if
+# the batch is multiplied by a positive number, the outputs are multiplied by the same number.
 PARTS: dict[str, tuple[Callable[[Array], Array], bool]] = {
     "standardize": (jaxnorm.standardize, False),
     "rescale_rms": (jaxnorm.rescale_rms, False),

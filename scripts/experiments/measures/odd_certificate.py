@@ -111,7 +111,8 @@ def layer(entries: Sequence[Number], n: int, kernel: Kernel) -> tuple[list[Numbe
     rows and columns of the second matrix map the numbers x, y and w. The last row and column are
     for deviations of the covariances of i and j whose sum over j is 0.
     """
-    # the means of the rows of the Gram matrix, as linear functions of the four entries
+    # The mean of the odd sample's row of the Gram matrix, and the mean of any other row, as linear
+    # functions of the four entries.
     first = mpmath.matrix([[1, n - 1, 0, 0]]) / n
     rest = mpmath.matrix([[0, 1, 1, n - 2]]) / n
     mean = (first + (n - 1) * rest) / n

@@ -66,7 +66,7 @@ def _by_criterion(cells: Iterable[tuple[Any, np.ndarray]]) -> Table:
 
 
 def values_of_criteria(cells: Cells) -> np.ndarray:
-    """The results for all criteria except the control, (criteria, draws, blocks)."""
+    """The results for all criteria except the control, of shape (criteria, draws, blocks)."""
     values = [v for name, v in cells.items() if name != CONTROL]
     draws = min(len(v) for v in values)  # a run that is not finished has fewer draws
     return np.stack([v[:draws] for v in values])

@@ -113,7 +113,8 @@ def repairs(task: Task) -> Makers:
         }
         return {("none", "greedy, least squares"): solved} | ({} if task.draw else clusters)
     makers: dict[str, Callable[[], Any]] = {}
-    # results that use no images are the same for every draw
+    # "folded" and "merged, transport" use no images. Therefore they are the same for every draw of
+    # images, but not if each draw also chooses other channels at random.
     if task.draw == 0 or task.choice == "random":
         carried = partial(merged, plan=transport)
         makers = {"folded": folded, "merged, transport": lambda: task.prune_draw(repair=carried)}
@@ -229,7 +230,10 @@ def run(
 
 
 def resume(settings: Settings, before: dict[str, Any]) -> dict[str, Any]:
-    """The results at the start: those of the run `before`, if its settings are the same."""
+    """The results with which a run starts: measurements of the run `before`, or none.
+
+    The measurements are used only if `before` has the same settings.
+    """
     shared = {name: getattr(settings, name) for name in ("images", "test", "batch")}
     shared |= {"learning rate": RATE, "images a step": STEP}
     results = {

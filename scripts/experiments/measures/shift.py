@@ -55,7 +55,7 @@ ORDERS = {"norm first": "mlp", "ReLU first": "mlp_relu_first"}
 # only skewness and kurtosis, because batch norm fixes mean and variance
 FREE = ("skewness", "kurtosis")
 PROBE = 1000  # number of test images that the trackers evaluate
-CHUNK = 500  # number of images in one evaluation of the network, for moments
+CHUNK = 500  # number of images in one forward pass, when moments are measured
 # number of training batches whose moments are measured with running or with batch statistics
 MOMENT_BATCHES = 20
 # Number of further batches that update the running averages before the floor is measured. At
@@ -276,7 +276,7 @@ class Follower:
         self.before: dict[str, UnitMoments] = {}
 
     def update(self, state: State, key: Array) -> dict[str, Any]:
-        """Moments, the distances and changes of moments since the last call, and floors of both.
+        """The moments, and the distances and changes of moments since the last call, with floors.
 
         The first call returns an empty dictionary.
         """

@@ -9,7 +9,9 @@ from experiments.pages.papers import criteria_defined, reference
 from experiments.pages.series import CRITERIA, pair_label
 from experiments.texts import shorten
 
-ALIKE = 0.8  # two criteria agree in a network if they agree in this share of its layers
+# The page says that the criteria remove nearly the same filters if, for every pair, ρ is above 0.9
+# in at least this share of the layers.
+ALIKE = 0.8
 SHORT_LABELS = {"fermat": "F", "gm": "GM"}
 SHORT = {
     pair: "·".join(SHORT_LABELS.get(name, name) for name in pair.split("-"))

@@ -26,8 +26,7 @@ from experiments.pages import (
 )
 
 FOLDER = Path(__file__).parents[3] / "docs" / "results"
-# By folder, the function that draws the page of a results.json. All results in a folder have the
-# same function.
+# For each folder of docs/results, the function that draws the pages of the `results.json` in it.
 RENDER: dict[str, Callable[[Any], str]] = {
     "report": reproduce.render,
     "theorems": partial(theorems.render, out=FOLDER / "theorems"),
@@ -49,7 +48,7 @@ PAGES = {
     for path in sorted(FOLDER.rglob("results.json"))
 }
 PAGES["repair"] = lambda digits: repair.render(digits, _read("repair/resnet20.json"))
-NUMBERS = {"repair": "digits.json"}  # the file is results.json, unless another name is given
+NUMBERS = {"repair": "digits.json"}  # the file of numbers, if its name is not results.json
 
 
 def numbers(name: str) -> Any:

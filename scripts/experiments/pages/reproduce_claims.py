@@ -75,7 +75,7 @@ def _projection_plot(network: dict) -> str:
 
 
 def _norm_ratio_plot(network: dict) -> str:
-    """The norm of the longest point, divided by the mean norm of all others, layer by layer."""
+    """For each layer, the norm of the longest point divided by the mean norm of all others."""
 
     def paint(axes: Axes) -> None:
         ratios = floats(network["norm_ratio"])

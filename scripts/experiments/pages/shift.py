@@ -25,7 +25,8 @@ KINDS = {
     "running": Series("running averages", SERIES[1], "s", filled=False),
     "batch": Series("statistics of each batch", SERIES[2], "^"),
 }
-NEAR = 3  # number of epochs before and after a drop over which the distance is averaged
+# The distance is averaged over this number of epochs before a drop of the rate, and after the drop.
+NEAR = 3
 AT_DROPS = (
     f"The mean distance in the {NEAR} epochs after a drop of the learning rate, divided by the "
     f"mean distance in the {NEAR} epochs before the drop"
@@ -118,7 +119,7 @@ def _late(phase: tuple[int, int]) -> slice:
 
 
 def _floor_share(runs: Runs, kind: str, phase: tuple[int, int]) -> OverSeeds:
-    """The distance with frozen weights, divided by the distance between epochs."""
+    """The distance between outputs with frozen weights, divided by the distance of an epoch."""
     late = _late(phase)
     return mean(
         distance(run, kind, "floor")[late].mean() / distance(run, kind)[late].mean() for run in runs

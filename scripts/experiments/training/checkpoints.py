@@ -31,8 +31,8 @@ from jaxnorm.internal import checkpoints
 Tree = TypeVar("Tree")
 
 LIST = "files.sha256"
-# The loggers of Orbax, which logs every save. Its threads also log the traceback of a failure that
-# `save` raises.
+# The loggers of Orbax. Orbax logs every save. If a save fails, `save` raises the error, and threads
+# of Orbax also log its traceback.
 NOISE = ("absl", "asyncio", "concurrent.futures")
 
 

@@ -28,7 +28,7 @@ from experiments.recipes import Recipe
 from experiments.training.networks import inference_graph
 from experiments.training.step import cast
 
-CHUNK = 512  # number of images in one evaluation of the network
+CHUNK = 512  # largest number of test images in one forward pass, for data in memory
 TOP = 5  # Table 3 also counts an image as correct if its label is among the five most likely labels
 
 Network = Any  # parameters and statistics of the network
@@ -173,7 +173,7 @@ class RecordEvaluator:
         )
 
     def __call__(self, network: Network, views: Views) -> dict[str, float]:
-        """The shares of images whose label is the most likely class, or one of the top five."""
+        """The shares of images whose label is the most likely class, or is in the top five."""
         network = self._whole(network)
         network = jax.tree.map(lambda a: np.asarray(a.addressable_data(0)), network)
         scores, labels = self._scores(jax.device_put(network, self._replicated), views)

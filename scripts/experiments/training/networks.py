@@ -32,7 +32,8 @@ def network(
       recipe: Recipe that names the model and its normalization.
       classes: Number of outputs.
       shape: Height, width and channels of the images.
-      streamed: Whether to build the networks for ImageNet.
+      streamed: Whether to build a network for large images, which are read from the disk during
+        training, as for ImageNet. If false, the network is for small images.
       statistics: The options of batch norm and unitized layers, for statistics over several
         devices.
       key: Key of the initial weights.
