@@ -79,6 +79,7 @@ def main(options: Flat[Options]) -> None:
     from experiments.measures import pruned
     from experiments.pages import page, prune as prune_page
     from experiments.training import run_folder
+    from experiments.training.trained import read_recipe
 
     run = options.out / "run" if options.run is None else options.run
     recipe, seeds, count = choose(options)
@@ -89,7 +90,8 @@ def main(options: Flat[Options]) -> None:
     in_use = nullcontext() if run.is_file() else files.in_use(run)
     with files.in_use(options.out), in_use, progress_bar() as progress:
         if not run.is_file():
-            run_folder.prepare(run, recipe, images, vmapped_seeds=1, images=count)
+            start = None if options.run is None else read_recipe(run)[1].get("init_from")
+            run_folder.prepare(run, recipe, images, vmapped_seeds=1, images=count, init_from=start)
         measured = pruned.measure(
             images,
             recipe,
@@ -124,7 +126,7 @@ def read(run: Path) -> tuple[Recipe, int, int | None]:
 
     Raises:
       InputError: The folder is not a run, or the run has several seeds in one program or unitized
-        layers.
+        layers, or began with other weights and is not complete.
     """
     from experiments.training.trained import read_recipe
 
@@ -136,6 +138,11 @@ def read(run: Path) -> tuple[Recipe, int, int | None]:
             f"the channels of the run's network must be removable, as with batch norm; {run} has "
             "unitized layers, which normalize over all channels: prune it by pruning.prune(*pruning"
             ".nnx.evaluation(model), x, budget=0.5, resize=True) with model = load_network(RUN)"
+        )
+    if settings.get("init_from") and not (run / "results.json").is_file():
+        raise InputError(
+            f"a run with --init-from must be complete; {run} has no results.json: run the command "
+            "that began it again, and then prune"
         )
     return recipe, len(list(run.glob("seed-*"))), settings["images"]
 

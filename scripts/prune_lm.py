@@ -3,8 +3,7 @@
     python scripts/prune_lm.py MODEL_DIR --keep 0.75 --text text.txt --out out/small
     python scripts/prune_lm.py MODEL_DIR --parameters 0.5B --units heads intermediate hidden \
         --text tokens.npy
-    python scripts/prune_lm.py MODEL_DIR --layers 24 --intermediate 2304 --score magnitude \
-        --repair none
+    python scripts/prune_lm.py MODEL_DIR --intermediate 2304 --score magnitude --repair none
 
 Every layer loses the same number of key-value heads with their queries, intermediate units, experts
 and channels of the residual stream. Therefore the smaller model in OUT has the same class. Norms
@@ -81,7 +80,8 @@ class Options:
       model: The folder of the model.
       amounts: How much of the model remains.
       text: A text file, or a .npy file of token numbers.
-      score: The score that decides which units remain; magnitude and random need no text.
+      score: The score that decides which units remain. With --repair none, magnitude and random
+        need no text; with --layers, only random needs none.
       repair: Whether the remaining kernels are fitted to the text by least squares.
       sequences: The number of text pieces used to score units and to repair kernels.
       length: The number of tokens in a piece.

@@ -36,7 +36,7 @@ class Options:
     Attributes:
       data_dir: The folder of the data set in tensorflow-datasets' format, also gs:// or s3://;
         digits need none.
-      fake_data: Whether to measure the speed on 20 batches of noise with the data set's shape.
+      fake_data: Whether to measure the speed on noise of the data set's shape, 20 batches an epoch.
       seeds: The number of networks, which are trained from seeds 0, 1, …
       vmap_seeds: Whether all seeds are trained as one program. With auto, only seeds of the mlp are
         trained as one program, because only the mlp then trains faster.
@@ -46,8 +46,8 @@ class Options:
         On a CPU, XLA ignores this option.
       microbatches: The number of parts in which a step is computed, with statistics of the whole
         batch. More parts need less memory and more time.
-      evaluations: Evaluations on ImageNet after training: crops (42 of each image, at five scales)
-        or whole (whole images).
+      evaluations: Evaluations on ImageNet after training: crops (42 of an image, at five scales),
+        whole (whole images) or center (one crop).
       workers: The number of processes that read and crop ImageNet; by default one for each core.
       coordinator: HOST:PORT of process 0, for several processes; auto on TPU pods and under Slurm.
       processes: The number of processes; auto finds this number.

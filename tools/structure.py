@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 PACKAGES = ("jaxnorm", "pruning", "geometry")
 MAX_COMMAND, MAX_BODY = 160, 40
 MAX_REACH = {
-    "pruning.channels.prune": 240,
+    "pruning.channels.prune": 241,
     "pruning.channels.coupled_channels": 74,
     "pruning.channels.resized": 115,
     "pruning.channels.merge_channels": 125,

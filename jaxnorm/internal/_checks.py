@@ -150,7 +150,15 @@ def check_call(f: Any, name: str, example: str, like: str, /, *args: Any, **opti
     except TypeError as error:
         own = getattr(f, "__name__", type(f).__name__)
         names = ", ".join(signature.parameters)
-        raise TypeError(f"{name} must be a function of {like}; got {own}({names})") from error
+        needed = ", ".join(
+            parameter.name
+            for parameter in signature.parameters.values()
+            if parameter.kind is parameter.KEYWORD_ONLY
+            and parameter.default is parameter.empty
+            and parameter.name not in options
+        )
+        cure = f": set {needed} by functools.partial" if needed else ""
+        raise TypeError(f"{name} must be a function of {like}; got {own}({names}){cure}") from error
 
 
 def as_path(path: Any, name: str) -> Path:

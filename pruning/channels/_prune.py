@@ -175,7 +175,7 @@ def prune(
     option, targets = _targets(ratios, budget, cost, batch_sizes)
     check_evaluation(apply, params, inputs)
     groups = _groups(apply, params, inputs, exclude, resize)
-    keep = tuple(np.ones(g.size, bool) for g in groups)
+    original, keep = params, tuple(np.ones(g.size, bool) for g in groups)
     pruned, done = _result(apply, params, groups, keep, resize), 0
     costs = {}
     if option == "budget":
@@ -204,7 +204,7 @@ def prune(
         params = _same_shapes("fine_tune", fine_tune(params, step, *so_far), params)
         pruned = pruned._replace(params=params)
         if checkpoint_dir is not None:
-            save_pruned(checkpoint_dir, pruned, step=step + 1, ratios=targets)
+            save_pruned(checkpoint_dir, pruned, step=step + 1, ratios=targets, original=original)
         callback(step, pruned)
     return pruned
 
@@ -434,6 +434,8 @@ def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:
                 f"score must return one number for each of the {group.size} channels of {paths}; "
                 f"it returns shape {np.shape(vector)}"
             )
+        if np.asarray(vector).dtype == bool:
+            raise TypeError(f"score must return numbers; it returns booleans for {paths}")
         if bad := int(np.isnan(np.asarray(vector)).sum()):
             raise ValueError(
                 f"score must return no NaN; it returns {bad} for the {group.size} channels of "

@@ -1,8 +1,10 @@
 """Tests of selection, of removal in steps, and of checkpoints."""
 
 import math
+import os
 import re
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -841,10 +843,60 @@ def test_a_checkpoint_of_other_widths_is_not_resumed(tmp_path):
     prune(centred, params, x, **options)
     wider = params | {"a": params["a"].repeat(2, 1), "b": params["b"].repeat(2)}
     wider |= {"c": params["c"].repeat(2, 0)}
-    with pytest.raises(ValueError, match=r"like must have the widths .*; a must have shape \(2, 4"):
-        prune(centred, wider, x, **options)
-    with pytest.raises(ValueError, match="arrays that were saved; e was not saved: build like"):
-        prune(centred, params | {"e": np.ones(1)}, x, **options)
+    said = (
+        r"^checkpoint_dir must hold a run that began with these params; .* another checkpoint_dir$"
+    )
+    others = [wider, params | {"e": np.ones(1)}, params | {"a": params["a"] + 1}]
+    for other in others:
+        with pytest.raises(ValueError, match=said):
+            prune(centred, other, x, **options)
+    prune(centred, params, x, **options)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path):
+    params, x = centred_network()
+    options: Any = {"ratios": [1 / 3], "resize": True}
+    file = tmp_path / "file"
+    file.write_text("")
+    for call in (
+        partial(load_pruned, file),
+        partial(prune, centred, params, x, checkpoint_dir=file, **options),
+    ):
+        with pytest.raises(
+            ValueError, match=r"^checkpoint_dir must .*file (holds none|is a file)$"
+        ):
+            call()
+    folder = tmp_path / "folder"
+    prune(centred, params, x, checkpoint_dir=folder, **options)
+    for path in filter(Path.is_file, folder.rglob("*")):
+        os.truncate(path, path.stat().st_size // 2)
+    for call in (
+        partial(load_pruned, folder, centred),
+        partial(prune, centred, params, x, checkpoint_dir=folder, **options),
+    ):
+        with pytest.raises(ValueError, match=r"^checkpoint_dir must hold a whole checkpoint of"):
+            call()
+
+
+def test_a_function_without_its_options_is_told_how_to_set_them():
+    params, x = centred_network()
+    options: Any = {"ratios": [1 / 3], "resize": True}
+    with pytest.raises(
+        TypeError, match=r"got merge_channels\(.*\): set inputs by functools\.partia"
+    ):
+        prune(centred, params, x, repair=pruning.channels.merge_channels, **options)
+    score = pruning.channels.reconstruction_scores
+    with pytest.raises(TypeError, match=r"got reconstruction_scores\(.*\): set apply, batches by "):
+        prune(centred, params, x, score=score, **options)
+
+
+def test_numbers_of_other_kinds_are_refused():
+    params, x = centred_network()
+    with pytest.raises(TypeError, match=r"round_to must be .*int.*3\.0"):
+        prune(centred, params, x, ratios=[1 / 3], resize=True, round_to=3.0)  # pyright: ignore[reportArgumentType]
+    masks = lambda params, groups: [jnp.arange(group.size) > 1 for group in groups]  # noqa: E731
+    with pytest.raises(TypeError, match="score must return numbers; it returns booleans for"):
+        prune(centred, params, x, ratios=[1 / 3], resize=True, score=masks)
 
 
 @pytest.mark.parametrize("shape", [(6, 1), (1, 6), (5,), ()])

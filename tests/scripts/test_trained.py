@@ -15,6 +15,7 @@ import pytest
 from flax import nnx
 
 import analyze
+import prune
 import train
 from experiments import recipes
 from experiments.cli import InputError
@@ -291,6 +292,19 @@ def test_a_run_starts_from_the_weights_of_another_one(vmap_seeds, run, tmp_path)
     train.main(still, options)  # the run resumes
     with pytest.raises(InputError, match="--init-from must name the run whose weights started"):
         train.main(still, replace(options, init_from=None))
+
+
+def test_a_run_that_began_with_other_weights_is_pruned(run, tmp_path):
+    options = train.Options(devices=1, vmap_seeds="no", init_from=run, seeds=2, out=tmp_path / "a")
+    plain = replace(RECIPE, epochs=1, batch_size=64)
+    train.main(plain, options)
+    recipe, seeds, _ = prune.read(tmp_path / "a")
+    assert (recipe, seeds) == (plain, 2)
+    prune.main(prune.Options(tmp_path / "a", batch_sizes=(), out=tmp_path / "pruned"))
+    assert (tmp_path / "pruned" / "results.json").is_file()
+    (tmp_path / "a" / "results.json").unlink()
+    with pytest.raises(InputError, match=r"a run with --init-from must be complete; .* has no res"):
+        prune.read(tmp_path / "a")
 
 
 @pytest.mark.parametrize("normalization", ["unitized", "group_norm"])

@@ -6,6 +6,7 @@ checkpoint can be read without the large network.
 
 import itertools
 import operator
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,7 +87,12 @@ jax.tree_util.register_pytree_with_keys(
 
 
 def save_pruned(
-    checkpoint_dir: Path | str, pruned: Pruned, *, step: int = 1, ratios: Sequence[int | float] = ()
+    checkpoint_dir: Path | str,
+    pruned: Pruned,
+    *,
+    step: int = 1,
+    ratios: Sequence[int | float] = (),
+    original: Tree = None,
 ) -> None:
     """Write a checkpoint to `checkpoint_dir`. An earlier checkpoint in the folder is replaced.
 
@@ -96,6 +102,7 @@ def save_pruned(
       step: The number of pruning steps so far.
       ratios: The schedule of ratios or budgets of the run. `prune` resumes only if it is called
         with the same schedule.
+      original: The tree before pruning. If given, `prune` resumes only with equal arrays.
 
     Raises:
       TypeError: `pruned` is not a `Pruned` but, for example, a model from `pruning.nnx.prune`.
@@ -121,12 +128,23 @@ def save_pruned(
         "structure": _structure(pruned.params),
         "groups": [_group(*pair) for pair in zip(pruned.groups, pruned.keep, strict=True)],
         "resized": isinstance(pruned.apply, Resized),
+        "original": None if original is None else _checksum(original),
     }
     with _manager(as_path(checkpoint_dir, "checkpoint_dir")) as manager:
         # Orbax keeps only the checkpoint with the highest number. When the new checkpoint is
         # complete, Orbax removes the earlier checkpoint.
         number = (manager.latest_step() or 0) + 1
         checkpoints.save(manager, number, arrays={"arrays": leaves}, notes={"pruning": metadata})
+
+
+def _checksum(tree: Tree) -> int:
+    """The CRC-32 of the bytes of all arrays of a tree."""
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        is_key = jax.dtypes.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key)
+        array = np.ascontiguousarray(jax.random.key_data(leaf) if is_key else leaf)
+        total = zlib.crc32(array.reshape(-1).view(np.uint8), total)
+    return total
 
 
 def load_pruned(
@@ -277,7 +295,16 @@ def resume(
             f"checkpoint_dir must hold a run with the ratios or budgets {list(ratios)}; the run in "
             f"{checkpoint_dir} has {metadata['ratios']}"
         )
-    loaded = _load(metadata, leaves, apply, start.params)
+    other = (
+        f"checkpoint_dir must hold a run that began with these params; the run in {checkpoint_dir} "
+        "began with other arrays: give the params of that run, or another checkpoint_dir"
+    )
+    try:
+        loaded = _load(metadata, leaves, apply, start.params)
+    except ValueError as error:
+        raise ValueError(other) from error
+    if metadata.get("original") not in (None, _checksum(start.params)):
+        raise ValueError(other)
     indices, keep = loaded.kept_indices(), []
     for group in start.groups:
         first = group.positions[0]
@@ -290,6 +317,8 @@ def resume(
 
 
 def _manager(checkpoint_dir: Path, *, create: bool = True) -> Any:
+    if checkpoint_dir.exists() and not checkpoint_dir.is_dir():
+        raise ValueError(f"checkpoint_dir must be a folder; {checkpoint_dir} is a file")
     return checkpoints.manager(checkpoint_dir.resolve(), max_to_keep=1, create=create)
 
 
@@ -303,12 +332,20 @@ def _read(checkpoint_dir: Path) -> tuple[Notes, list[Leaf]]:
     with _manager(checkpoint_dir, create=False) as manager:
         if (step := manager.latest_step()) is None:
             raise none
-        metadata = checkpoints.restore(manager, step, notes=("pruning",))["pruning"]
-        like = [
-            jax.ShapeDtypeStruct(s, jax.random.key(0).dtype if "key<" in name else np.dtype(name))
-            for s, name in zip(metadata["widths"], metadata["dtypes"], strict=True)
-        ]
-        return metadata, checkpoints.restore(manager, step, arrays={"arrays": like})["arrays"]
+        try:
+            metadata = checkpoints.restore(manager, step, notes=("pruning",))["pruning"]
+            like = [
+                jax.ShapeDtypeStruct(
+                    s, jax.random.key(0).dtype if "key<" in name else np.dtype(name)
+                )
+                for s, name in zip(metadata["widths"], metadata["dtypes"], strict=True)
+            ]
+            return metadata, checkpoints.restore(manager, step, arrays={"arrays": like})["arrays"]
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"checkpoint_dir must hold a whole checkpoint of a pruned network; the checkpoint "
+                f"in {checkpoint_dir} cannot be read: prune again with another checkpoint_dir"
+            ) from error
 
 
 def _check_like(like: Parameters, metadata: Notes) -> None:

@@ -13,7 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm.internal import auto_sharded, check_flags, check_function, check_on_host, flat_rows
+from jaxnorm.internal import (
+    auto_sharded,
+    check_flags,
+    check_function,
+    check_on_host,
+    check_whole,
+    flat_rows,
+)
 from pruning._arguments import at_least, check_names, check_values
 from pruning.channels._coupling.groups import ChannelGroup, parameters_of
 from pruning.channels._program.calls import Tree
@@ -223,10 +230,12 @@ def multiples(round_to: int | Sequence[int], count: int) -> list[int]:
 
     The argument `round_to` is one number for all groups, or one number for each group.
     """
-    numbers = [round_to] * count if isinstance(round_to, int) else list(round_to)
+    several = isinstance(round_to, Sequence | np.ndarray)
+    numbers = list(round_to) if several else [round_to] * count
     if len(numbers) != count:
         raise ValueError(f"round_to must hold {count} numbers, one per group; got {len(numbers)}")
     for number in numbers:
+        check_whole(round_to=number)
         at_least(1, round_to=number)
     return numbers
 
