@@ -41,7 +41,7 @@ class Options:
       data_dir: The folder with CIFAR-10 in tensorflow-datasets' format.
       images: The number of training images for the repair of the ResNet-20, a multiple of `batch`
         and of 25.
-      test: The number of test images.
+      test: The number of CIFAR-10's test images; digits always uses all its test images.
       batch: The number of images in a batch for the repair.
       draws: The number of draws of training images; each draw has other images.
       ratios: The shares of the channels that are removed.

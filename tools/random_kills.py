@@ -43,7 +43,7 @@ COMMANDS = {
 }
 TIMES = {"command", "date", "seconds", "images_per_second", "tracker_seconds", "timings"}
 TIMES |= {"waiting_for_data"}
-# the files of a pruned network contain times, so their bytes are not compared
+# the number of bytes of a pruned network's files, which varies because the files contain times
 TIMES |= {"checkpoint"}
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 # Allowed exit statuses: the command handled the signal, was ended by it, or had already ended.

@@ -42,7 +42,7 @@ class Sampler(NamedTuple):
         draws; None if the result is one draw.
       devices: The devices that share the keys; None for `default_devices`, or for the devices of a
         traced caller.
-      highest: The highest power whose moments are computed, 2 or 4. Higher moments are zero, so
+      highest: The highest order of the computed moments, 2 or 4. Higher moments are zero, so
         that powers of large draws do not overflow.
     """
 
@@ -61,7 +61,7 @@ class Program(NamedTuple):
       size: The number of keys that a device holds at a time.
       mesh: The mesh whose devices share the keys; None for the devices of a traced caller, or for a
         single device.
-      highest: The highest power whose moments are computed, as for `Sampler`.
+      highest: The highest order of the computed moments, as for `Sampler`.
     """
 
     draw: Callable[..., Array]

@@ -169,8 +169,8 @@ def _slot_children(
     new_above = jnp.where(falls, jnp.maximum(fall, smallest_gap), above)
     lives = (rises | falls) & (new_low <= i) & (i < new_high)
     new_gaps = jnp.where(lives[None], jnp.stack([new_below, new_above]), 0)
-    # If all samples inside a neuron are equal, the heights depend only on the gaps, so both gaps
-    # may be scaled.
+    # If all samples inside a neuron are equal, its heights depend only on the two gaps, so a common
+    # power of two can move from the gaps to the exponent.
     alone = x[new_high - 1] == x[new_low]
     gaps = renormalize(FloatExp(new_gaps, gaps.exponent), axis=0, where=alone[None])
     return Slots(new_low, new_high, gaps, falls.astype(low.dtype))

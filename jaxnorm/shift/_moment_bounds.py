@@ -83,7 +83,7 @@ def normalized_upper_bound(
 
     Args:
       mean_x: The mean e of outputs that are normalized by noisy statistics; zero without noise.
-      excess_x: The excess v over 1 of the variance of the normalized outputs.
+      excess_x: The variance of the normalized outputs minus 1: v in Eq. 4.
       mean_y: The mean e' at another moment of training.
       excess_y: The excess v' over 1 of the variance at the other moment.
 
@@ -207,7 +207,7 @@ def normalized_lower_bound(
 
     Args:
       mean_x: The mean e of outputs that are normalized by noisy statistics.
-      excess_x: The excess v over 1 of the variance of the normalized outputs.
+      excess_x: The variance of the normalized outputs minus 1: v in Eq. 5.
       mean_y: The mean e' at another moment of training.
       excess_y: The excess v' over 1 of the variance at the other moment.
       radius: The largest absolute value C of an output.

@@ -152,7 +152,7 @@ GRAM_FUNCTIONS = [
 
 
 # `_unit_trace` checks the matrix for `standardize_step`, `rescale_step` and `rescale_rms_step`.
-# Therefore fast tests include only `standardize_step`.
+# Therefore, of these three functions, the fast tests include only `standardize_step`.
 @pytest.mark.parametrize(
     "function",
     [

@@ -56,7 +56,7 @@ def test_theorem_3_equally_spaced_points(n, reference, key):
     mean, stderr = mean_rows(key, x)
     assert abs(mean - reference) < 5 * stderr + 0.005
     bound = mean_rows_bound(n, float(gamma_2d(x)))
-    np.testing.assert_allclose(bound, n**2, rtol=1e-10)  # the paper prints 2n²
+    np.testing.assert_allclose(bound, n**2, rtol=1e-10)  # with γ = 1/(2n), the paper's n/γ is 2n²
     assert mean < bound
 
 

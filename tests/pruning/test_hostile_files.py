@@ -133,7 +133,7 @@ def test_msgpack_is_counted_before_it_is_built(name, said, tmp_path):
     ("fill", "said"),
     [
         (crafted_files.nested, "at most 64 deep"),
-        (lambda file: file.update({1001 * "a": WEIGHT}), "with names of at most 1000 bytes"),
+        (lambda file: file.update({1001 * "a": WEIGHT}), "with paths of at most 1000 bytes; got"),
         (crafted_files.many_datasets, "at most 3055 arrays"),
         (crafted_files.compressed, "stored uncompressed"),
         (crafted_files.layer_names, "layer_names must fit"),

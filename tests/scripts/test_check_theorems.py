@@ -36,7 +36,7 @@ def few(monkeypatch):
     monkeypatch.setattr(claim_measures, "ALL", chosen)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", os.environ["JAX_COMPILATION_CACHE_DIR"])
     monkeypatch.setattr("claims.ALL", chosen)
-    monkeypatch.setattr(theorem_plots, "FIGURES", {"none": CURVE})  # no figure of the page
+    monkeypatch.setattr(theorem_plots, "FIGURES", {"none": CURVE})  # shown by no finding
     return chosen
 
 

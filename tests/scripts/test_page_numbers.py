@@ -237,7 +237,10 @@ def test_a_line_of_repairs_is_averaged_over_criteria_without_the_control():
 
 
 def test_a_margin_in_a_line_is_in_points():
-    """Two criteria differ by 0.5 ± 0.5 points over three networks, and t is 2.920 at 95 %."""
+    """The 95 % quantile of Student's t with 2 degrees of freedom is 2.920.
+
+    Over three networks, the difference of two criteria has mean and standard deviation 0.5 points.
+    """
     values = np.array([[0.010, 0.0, 0.005]])
     cells = {"l1": 0.5 + values, "l2": 0.5 + 0 * values, "random": 0 * values}
     (line,) = repair_page.lines({("x", 0.1, "folded"): cells}, {("x", "folded"): [1.0, 2.0]})

@@ -34,7 +34,7 @@ def assert_as_recorded(name: str, result: Any, *, rtol: float = 1e-4, atol: floa
 
 
 CHANGING = ("seconds", "date", "command", "environment")
-LONGEST = 72  # the largest number of characters of an array that is recorded whole
+LONGEST = 72  # largest number of characters of the JSON text of an array that is recorded whole
 
 
 def condense(value: Any, *left_out: str) -> Any:

@@ -16,7 +16,11 @@ Repeats = Sequence[Sequence[int]]
 
 
 def repeating(groups: Sequence[ChannelGroup]) -> list[list[int]]:
-    """Sets of groups with equal sizes and with the same positions, except for digits in paths."""
+    """Lists of the indices of repeated groups.
+
+    Groups are repeated if their sizes are equal, and if their positions have the same axes and, up
+    to digits, the same paths.
+    """
     alike: dict[Any, list[int]] = {}
     for i, group in enumerate(groups):
         positions = sorted(

@@ -30,7 +30,8 @@ class Network(NamedTuple):
 
 
 RESNET20 = Network("docs/results/resnet20/results.json", "one trained ResNet-20")
-# The paper's condition requires convolutions, which the last network does not have.
+# The paper is about filters of convolutions. The last network has only dense layers, and sentences
+# about it say so.
 OTHERS = (
     Network(
         "docs/results/cifar10-preact20/results.json",

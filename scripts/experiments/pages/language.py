@@ -82,7 +82,10 @@ def counts(results: dict[str, Any]) -> str:
 
 
 def layers(results: dict[str, Any]) -> str:
-    """The key-value heads and experts of each layer that remain, and the layer's influence."""
+    """A table with the remaining key-value heads and experts and the influence of each layer.
+
+    The influence of a layer is 1 − cos of the angle between the streams before and after it.
+    """
     remaining, influences = results["remaining"], results["influences"]
     mixture = results["counts"]["whole"]["experts"] > 1
     rows = []
