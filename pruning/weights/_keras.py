@@ -63,7 +63,7 @@ def _datasets(h5py: Any, root: Any, size: int) -> list[bytes]:
         if left < 0 or path.count(b"/") >= MAX_DEPTH or len(path) > 1000:
             raise WeightsError(
                 f"the file must have at most {4 * max_arrays(size)} groups and datasets, at most "
-                f"{MAX_DEPTH} levels deep, with paths of at most 1000 bytes; got {path[:60]!r}"
+                f"{MAX_DEPTH} deep, with paths of at most 1000 bytes; got {path[:60]!r}"
             )
         if info.type == h5py.h5o.TYPE_DATASET and b"optimizer" not in path:
             paths.append(path)
