@@ -434,8 +434,6 @@ def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:
                 f"score must return one number for each of the {group.size} channels of {paths}; "
                 f"it returns shape {np.shape(vector)}"
             )
-        if np.asarray(vector).dtype == bool:
-            raise TypeError(f"score must return numbers; it returns booleans for {paths}")
         if bad := int(np.isnan(np.asarray(vector)).sum()):
             raise ValueError(
                 f"score must return no NaN; it returns {bad} for the {group.size} channels of "

@@ -171,7 +171,7 @@ def loud(p, x):
 
 def test_a_refusal_begins_with_the_cure_and_quotes_little():
     with pytest.raises(
-        ValueError, match=r"^apply must take .*fit_widths; .*resize=True; with"
+        ValueError, match=r"^apply must take .*fit_widths; .*resize=True\)\); with"
     ) as e:
         prune(loud, PARAMS, X, ratios=[0.5])
     said = str(e.value)
