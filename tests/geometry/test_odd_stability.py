@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -151,11 +152,12 @@ def test_a_cluster_that_collapses_or_grows_has_no_distribution():
     def far_too_wide(x):  # the expansion gives a spread of 198 radians
         return jnp.tanh(x) + 0.2 * jax.nn.relu(x)
 
-    for arguments, spread in (
+    cases: list[tuple[Any, float | None]] = [
         ((jax.nn.gelu,), 0.0),
         ((jnp.tanh,), None),
         ((far_too_wide, (0.0,)), None),
-    ):
+    ]
+    for arguments, spread in cases:
         assert cluster_spread(10, *arguments) == spread
         assert spread_distribution(10, 50, *arguments) is None
 

@@ -240,7 +240,7 @@ def test_nan_is_never_the_best(key):
             "margin must fit a float",
         ),
         (
-            lambda: pruning.weight_tests.std_equivalence(jnp.asarray(X), margin=np.array([-1.0])),
+            lambda: pruning.weight_tests.std_equivalence(jnp.asarray(X), margin=jnp.array([-1.0])),
             r"margin must be positive and finite; got -1\.0$",
         ),
         (lambda: pruning.gaussian.chi_moment(10**400, 2, 1), "std must fit a float"),

@@ -881,11 +881,12 @@ def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path):
 def test_a_function_without_its_options_is_told_how_to_set_them():
     params, x = centred_network()
     options: Any = {"ratios": [1 / 3], "resize": True}
+    repair: Any = pruning.channels.merge_channels
     with pytest.raises(
         TypeError, match=r"got merge_channels\(.*\): set inputs by functools\.partia"
     ):
-        prune(centred, params, x, repair=pruning.channels.merge_channels, **options)
-    score = pruning.channels.reconstruction_scores
+        prune(centred, params, x, repair=repair, **options)
+    score: Any = pruning.channels.reconstruction_scores
     with pytest.raises(TypeError, match=r"got reconstruction_scores\(.*\): set apply, batches by "):
         prune(centred, params, x, score=score, **options)
 

@@ -249,7 +249,7 @@ def test_streams_begin_with_the_tokens_that_have_a_next_token(tmp_path):
     selection = removal.whole(model.architecture)._replace(hidden=np.arange(6))
     text = Text(calibration, held_out)
     plan = cutting.plan(model, selection, text, repaired=True)
-    state = cutting.start(plan, model.ends())
+    state: Any = cutting.start(plan, model.ends())
     table = np.asarray(model.ends().table, np.float32)
     np.testing.assert_allclose(state.whole, table[calibration[:, :-1]])
     np.testing.assert_allclose(state.repaired, table[calibration[:, :-1]])

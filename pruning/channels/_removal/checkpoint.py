@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import unflatten_dict
 
@@ -141,9 +142,9 @@ def _checksum(tree: Tree) -> int:
     """The CRC-32 of the bytes of all arrays of a tree."""
     total = 0
     for leaf in jax.tree.leaves(tree):
-        is_key = jax.dtypes.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key)
+        is_key = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         array = np.ascontiguousarray(jax.random.key_data(leaf) if is_key else leaf)
-        total = zlib.crc32(array.reshape(-1).view(np.uint8), total)
+        total = zlib.crc32(array.reshape(-1).view(np.uint8).data, total)
     return total
 
 
