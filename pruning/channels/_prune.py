@@ -21,7 +21,7 @@ from pruning.channels._coupling.coupling import coupled_channels, fixed_channels
 from pruning.channels._coupling.groups import ChannelGroup, FixedChannels, describe
 from pruning.channels._program.calls import Apply, Tree
 from pruning.channels._program.lines import at
-from pruning.channels._removal.checkpoint import Pruned, resume, save_pruned
+from pruning.channels._removal.checkpoint import Pruned, resume, write
 from pruning.channels._removal.comparison import check_program
 from pruning.channels._removal.removal import Keep, producers, remaining_groups, remove_channels
 from pruning.channels._removal.resizing import resized
@@ -175,8 +175,8 @@ def prune(
     option, targets = _targets(ratios, budget, cost, batch_sizes)
     check_evaluation(apply, params, inputs)
     groups = _groups(apply, params, inputs, exclude, resize)
-    original, keep = params, tuple(np.ones(g.size, bool) for g in groups)
-    pruned, done = _result(apply, params, groups, keep, resize), 0
+    keep = tuple(np.ones(g.size, bool) for g in groups)
+    pruned, done, original = _result(apply, params, groups, keep, resize), 0, None
     costs = {}
     if option == "budget":
         costs = _costs(apply, params, groups, inputs, cost or attrgetter("macs"), batch_sizes)
@@ -184,7 +184,7 @@ def prune(
     selector = _selector(select, option, groups, round_to, equal_repeats, costs)
     goals = _goals(targets, groups, costs)
     if checkpoint_dir is not None:
-        pruned, done = resume(checkpoint_dir, pruned, apply, targets) or (pruned, done)
+        pruned, done, original = resume(checkpoint_dir, pruned, apply, targets)
     for step, goal in list(enumerate(goals))[done:]:
         current = remaining_groups(groups, pruned.keep)
         scores = score(pruned.params, current)
@@ -204,7 +204,7 @@ def prune(
         params = _same_shapes("fine_tune", fine_tune(params, step, *so_far), params)
         pruned = pruned._replace(params=params)
         if checkpoint_dir is not None:
-            save_pruned(checkpoint_dir, pruned, step=step + 1, ratios=targets, original=original)
+            write(checkpoint_dir, pruned, step + 1, targets, original)
         callback(step, pruned)
     return pruned
 

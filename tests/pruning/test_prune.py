@@ -878,6 +878,25 @@ def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path):
             call()
 
 
+def test_a_training_that_donates_its_arrays_can_be_saved_and_resumed(tmp_path):
+    """Arrays that no step cuts are the given arrays themselves, until training donates them."""
+    params, x = centred_network()
+    train = jax.jit(partial(jax.tree.map, lambda leaf: 0.5 * leaf), donate_argnums=0)
+    found = [
+        prune(
+            centred,
+            jax.tree.map(jnp.array, params),
+            x,
+            ratios=[1 / 3, 2 / 3],
+            resize=True,
+            fine_tune=lambda params, step, pruned: train(params),
+            checkpoint_dir=tmp_path,
+        )
+        for _ in range(2)
+    ]
+    jax.tree.map(np.testing.assert_array_equal, found[0].params, found[1].params)
+
+
 def test_a_function_without_its_options_is_told_how_to_set_them():
     params, x = centred_network()
     options: Any = {"ratios": [1 / 3], "resize": True}

@@ -88,12 +88,7 @@ jax.tree_util.register_pytree_with_keys(
 
 
 def save_pruned(
-    checkpoint_dir: Path | str,
-    pruned: Pruned,
-    *,
-    step: int = 1,
-    ratios: Sequence[int | float] = (),
-    original: Tree = None,
+    checkpoint_dir: Path | str, pruned: Pruned, *, step: int = 1, ratios: Sequence[int | float] = ()
 ) -> None:
     """Write a checkpoint to `checkpoint_dir`. An earlier checkpoint in the folder is replaced.
 
@@ -103,7 +98,6 @@ def save_pruned(
       step: The number of pruning steps so far.
       ratios: The schedule of ratios or budgets of the run. `prune` resumes only if it is called
         with the same schedule.
-      original: The tree before pruning. If given, `prune` resumes only with equal arrays.
 
     Raises:
       TypeError: `pruned` is not a `Pruned` but, for example, a model from `pruning.nnx.prune`.
@@ -113,6 +107,20 @@ def save_pruned(
             f"pruned must be a Pruned, such as the result of pruning.prune; got a "
             f"{type(pruned).__name__}: save a module with pruning.weights.save"
         )
+    write(checkpoint_dir, pruned, step, ratios, None)
+
+
+def write(
+    checkpoint_dir: Path | str,
+    pruned: Pruned,
+    step: int,
+    ratios: Sequence[int | float],
+    original: int | None,
+) -> None:
+    """Write a checkpoint, as `save_pruned` does.
+
+    `original` is the checksum of the arrays before pruning, or None.
+    """
     check_on_host(
         "save_pruned", pruned.params, instead="return the arrays, and save them outside jit"
     )
@@ -129,7 +137,7 @@ def save_pruned(
         "structure": _structure(pruned.params),
         "groups": [_group(*pair) for pair in zip(pruned.groups, pruned.keep, strict=True)],
         "resized": isinstance(pruned.apply, Resized),
-        "original": None if original is None else _checksum(original),
+        "original": original,
     }
     with _manager(as_path(checkpoint_dir, "checkpoint_dir")) as manager:
         # Orbax keeps only the checkpoint with the highest number. When the new checkpoint is
@@ -280,16 +288,18 @@ def _read_tree(written: Any, leaves: Iterator[Leaf]) -> Tree:
 
 def resume(
     checkpoint_dir: Path | str, start: Pruned, apply: Apply, ratios: Sequence[int | float]
-) -> tuple[Pruned, int] | None:
+) -> tuple[Pruned, int, int]:
     """The network that an earlier run of `prune` saved, and the number of pruning steps so far.
 
-    The result is None if there is no checkpoint. `start` is the network before pruning, and `apply`
-    is the function that is being pruned.
+    The third result is the checksum of the arrays before pruning. If there is no checkpoint, the
+    first two results are `start`, the network before pruning, and 0. `apply` is the function that
+    is being pruned.
     """
+    original = _checksum(start.params)
     folder = as_path(checkpoint_dir, "checkpoint_dir")
     found = folder.iterdir() if folder.is_dir() else ()
     if all(path.name.endswith(UNFINISHED) for path in found):
-        return None
+        return start, 0, original
     metadata, leaves = _read(folder)
     if metadata["ratios"] != list(ratios):
         raise ValueError(
@@ -304,7 +314,7 @@ def resume(
         loaded = _load(metadata, leaves, apply, start.params)
     except ValueError as error:
         raise ValueError(other) from error
-    if metadata.get("original") not in (None, _checksum(start.params)):
+    if metadata.get("original") not in (None, original):
         raise ValueError(other)
     indices, keep = loaded.kept_indices(), []
     for group in start.groups:
@@ -314,7 +324,7 @@ def resume(
     masks = tuple(keep)
     whole = isinstance(start.apply, Resized)
     run = resized(apply, start.groups, masks) if whole else apply
-    return Pruned(loaded.params, start.groups, masks, run), metadata["step"]
+    return Pruned(loaded.params, start.groups, masks, run), metadata["step"], original
 
 
 def _manager(checkpoint_dir: Path, *, create: bool = True) -> Any:
