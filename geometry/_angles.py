@@ -28,7 +28,7 @@ _BLOCK, _CPU_BLOCK = 2**26, 2**20
 
 
 def gram(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
-    """The inner products x xᵀ of all pairs of samples; infinite if they overflow the dtype.
+    """The inner products x xᵀ of all pairs of samples; infinite or NaN if they overflow the dtype.
 
     Example:
       >>> print(gram(jnp.array([[1.0, 2.0], [0.0, 3.0]])))
