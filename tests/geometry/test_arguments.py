@@ -219,40 +219,38 @@ def test_arrays_of_other_shapes_or_elements_are_refused(function, x, message):
         function(jnp.asarray(x))
 
 
+POINTS = np.random.default_rng(0).normal(size=(5, 3))
+GRAM, INVARIANT = POINTS @ POINTS.T, np.array([[1.0, 0], [0, 0.5], [0, 0.5]])
+# Functions whose result does not depend on the scale of the array.
 SCALE_FREE = {
-    "unit_vector": (jaxnorm.unit_vector, False),
-    "angles": (geometry.angles, False),
-    "numerical_rank": (geometry.numerical_rank, False),
-    "effective_rank": (geometry.effective_rank, False),
-    "stable_rank": (geometry.stable_rank, False),
-    "rows_needed": (lambda x: geometry.ranks.rows_needed(jax.random.key(0), x), False),
-    "next_layer": (lambda x: geometry.odd_points.next_layer(x).gram, False),
+    "unit_vector": (jaxnorm.unit_vector, POINTS),
+    "angles": (geometry.angles, POINTS),
+    "numerical_rank": (geometry.numerical_rank, POINTS),
+    "effective_rank": (geometry.effective_rank, POINTS),
+    "stable_rank": (geometry.stable_rank, POINTS),
+    "rows_needed": (lambda x: geometry.ranks.rows_needed(jax.random.key(0), x), POINTS),
+    "next_layer": (lambda x: geometry.odd_points.next_layer(x).gram, POINTS),
     "random_network": (
         lambda x: geometry.random_network(jax.random.key(0), x, depth=2, width=8).statistics,
-        False,
+        POINTS,
     ),
-    "cell_volumes_3d": (geometry.cells.cell_volumes_3d, False),
-    "orthogonality_gap": (geometry.orthogonality_gap, True),
-    "is_invariant": (geometry.odd_points.is_invariant, True),
-    "odd_point": (geometry.odd_point, True),
-    "rescale_gram": (geometry.mean_field.rescale_gram, True),
-    "rms_norm_gram": (geometry.mean_field.rms_norm_gram, True),
-    "rescale_step": (geometry.mean_field.rescale_step, True),
-    "rescale_rms_step": (geometry.mean_field.rescale_rms_step, True),
-    "standardize_step": (geometry.mean_field.standardize_step, True),
+    "cell_volumes_3d": (geometry.cells.cell_volumes_3d, POINTS),
+    "orthogonality_gap": (geometry.orthogonality_gap, GRAM),
+    "is_invariant": (geometry.odd_points.is_invariant, INVARIANT @ INVARIANT.T),
+    "odd_point": (geometry.odd_point, GRAM),
+    "rescale_gram": (geometry.mean_field.rescale_gram, GRAM),
+    "rms_norm_gram": (geometry.mean_field.rms_norm_gram, GRAM),
+    "rescale_step": (geometry.mean_field.rescale_step, GRAM),
+    "rescale_rms_step": (geometry.mean_field.rescale_rms_step, GRAM),
+    "standardize_step": (geometry.mean_field.standardize_step, GRAM),
 }
 
 
 @pytest.mark.parametrize("unit", [1e-30, 1.5e38, 3e38])
 @pytest.mark.parametrize("name", SCALE_FREE)
 def test_a_result_without_a_unit_is_the_same_near_the_largest_float(name, unit):
-    function, of_gram = SCALE_FREE[name]
-    if name == "is_invariant":
-        x = np.diag([1.0, 0.5, 0.5])[:, [0, 1, 1]]
-    else:
-        x = np.random.default_rng(0).normal(size=(5, 3))
-    whole = np.float32(x @ x.T if of_gram else x)
-    whole /= np.abs(whole).max()
+    function, array = SCALE_FREE[name]
+    whole = np.float32(array / np.abs(array).max())
     expected, found = (function(jnp.asarray(whole * np.float32(scale))) for scale in (1, unit))
     close = partial(np.testing.assert_allclose, rtol=0, atol=1e-5)
     jax.tree.map(close, found, expected)

@@ -354,7 +354,7 @@ def _read(checkpoint_dir: Path) -> tuple[Notes, list[Leaf]]:
             return metadata, checkpoints.restore(manager, step, arrays={"arrays": like})["arrays"]
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"checkpoint_dir must hold a whole checkpoint of a pruned network; the checkpoint "
+                "checkpoint_dir must hold a whole checkpoint of a pruned network; the checkpoint "
                 f"in {checkpoint_dir} cannot be read: prune again with another checkpoint_dir"
             ) from error
 
