@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 from geometry.claims._types import Claim
 
@@ -80,6 +81,6 @@ def about(claims: Iterable[Claim], text: str) -> tuple[Claim, ...]:
     else:
         found = tuple(claim for claim in claims if text.casefold() in claim.name.casefold())
     if not found:
-        names = "; ".join(claim.name for claim in claims[:3])
+        names = "; ".join(get_close_matches(text, [claim.name for claim in claims], 3, cutoff=0))
         raise ValueError(f"text must name what a claim is about, such as {names}; got {text!r}")
     return found

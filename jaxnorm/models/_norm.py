@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxtyping import Array
 
-from jaxnorm.internal import check_array, check_function, check_whole
+from jaxnorm.internal import check_array, check_call, check_whole
 from jaxnorm.nnx._layers import check_rngs
 
 Norm = Callable[..., Callable[..., Array]]
@@ -13,8 +13,11 @@ Norm = Callable[..., Callable[..., Array]]
 
 
 def check_norm(norm: Any) -> None:
-    """Raise `TypeError` unless `norm` can be called; a string with the name of a layer cannot."""
-    check_function(norm, "norm", "jaxnorm.nnx.BatchNorm")
+    """Raise `TypeError` unless `norm` accepts a width and `rngs`, as a class of layers does.
+
+    A layer and the name of a layer are not accepted.
+    """
+    check_call(norm, "norm", "jaxnorm.nnx.BatchNorm", "a width and rngs", 1, rngs=None)
 
 
 def check_sizes(rngs: Any, **sizes: Any) -> None:

@@ -54,7 +54,7 @@ def layer_outputs(
       x: One batch.
 
     Raises:
-      TypeError: `layers` is one string.
+      TypeError: `layers` is one string, or holds something else than names.
       ValueError: `layers` is empty. The model has no submodule of a name in `layers`, or does not
         call the submodule exactly once.
 
@@ -65,11 +65,13 @@ def layer_outputs(
       >>> print(layer_outputs(model, ["norms.1"], jnp.ones((5, 4), "float32"))["norms.1"].shape)
       (5, 2)
     """
+    check_module(model)
     if isinstance(layers, str):
         raise TypeError(f"layers must be a list of names; got the string {layers!r}")
+    if not all(isinstance(name, str) for name in layers):
+        raise TypeError(f"layers must be a list of names; got {type(layers).__name__}")
     if not layers:
         raise ValueError("layers must hold the name of at least one submodule; got none")
-    check_module(model)
     # The model is copied, because `nnx.capture` would change the given model.
     model = nnx.merge(*nnx.split(model), copy=True)
     _, captured = nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(x)

@@ -11,7 +11,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm._moments import Moments, merge_moments, moments
-from jaxnorm.internal import auto_sharded, check_function, check_whole, flat_rows, host_only
+from jaxnorm.internal import (
+    auto_sharded,
+    check_call,
+    check_function,
+    check_whole,
+    flat_rows,
+    host_only,
+)
 from jaxnorm.shift._emd import emd
 from jaxnorm.shift._emd_1d import emd_1d
 from jaxnorm.shift._moment_bounds import mean_lower_bound, paired_upper_bound
@@ -47,9 +54,10 @@ def layer_shift(
       before: Outputs of the layer for some inputs, samples first, channels last.
       after: Later outputs of the layer for the same inputs.
       exact: The number of samples, from the first on, for the distance of all channels together and
-        its bounds. The time grows with the second to third power of `exact`: 400 samples take 30
-        ms, and 4,000 samples take some seconds. The field `baseline` compares two halves of the
-        `exact` samples, so `baseline` is slightly larger than a baseline from all samples.
+        its bounds. If there are fewer samples, all are used. The time grows with the second to
+        third power of `exact`: 400 samples take 30 ms, and 4,000 samples take some seconds. The
+        field `baseline` compares two halves of the `exact` samples, so `baseline` is slightly
+        larger than a baseline from all samples.
 
     Raises:
       ValueError: `exact` is below 2, or `emd_1d` would raise an error for the samples.
@@ -152,7 +160,7 @@ class Tracker:
         *,
         exact: int = 400,
     ):
-        check_function(outputs, "outputs", "lambda state, x: ...")
+        check_call(outputs, "outputs", "lambda state, x: ...", "a state and inputs", None, probe)
         check_whole(exact=exact)
         self.outputs, self.probe, self.exact = outputs, probe, exact
         self.before: Layers | None = None

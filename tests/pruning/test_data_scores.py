@@ -160,6 +160,10 @@ def test_what_cannot_be_scored_is_refused():
     groups = pruning.coupled_channels(apply, params, x)
     with pytest.raises(ValueError, match="at least one batch; got none"):
         taylor_scores(params, groups, loss=squared(apply), batches=[])
+    with pytest.raises(ValueError, match=r"^loss\(params, batch\) must accept params and each"):
+        taylor_scores(params, groups, loss=lambda x, p: squared(apply)(p, x), batches=[x])
+    with pytest.raises(ValueError, match=r"^loss.* must be one number; got shape \(\d+, \d+\)"):
+        taylor_scores(params, groups, loss=apply, batches=[x])
 
     def looped(params, x):
         def body(x, w):

@@ -184,6 +184,25 @@ def test_a_refusal_begins_with_the_cure_and_quotes_little():
     assert len(str(e.value)) < 400
 
 
+WRONG_TREES = {
+    "inputs alone": lambda pruned: (X,),
+    "the larger tree": lambda pruned: (PARAMS, X),
+    "an array too few": lambda pruned: ({"a": pruned.params["a"]}, X),
+    "an array too many": lambda pruned: (pruned.params | {"d": X}, X),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_TREES)
+def test_a_pruned_function_and_the_check_of_its_program_take_the_smaller_tree(name):
+    pruned = prune(mlp, PARAMS, X, ratios=[0.5], resize=True)
+    arguments = WRONG_TREES[name](pruned)
+    with pytest.raises(ValueError, match=r"^params must be the smaller tree, such as the field pa"):
+        pruned.apply(*arguments)
+    with pytest.raises(ValueError, match=r"^params must be the smaller tree, such as the field pa"):
+        pruning.channels.check_program(mlp, arguments[0], pruned.groups, pruned.keep, X)
+    assert pruned.apply(pruned.params, X).shape == (6, 3)
+
+
 @pytest.mark.parametrize("exclude", [["a"], ["c"]])
 @pytest.mark.parametrize("select", [None, select_within, partial(select_within, min_channels=2)])
 def test_a_budget_beside_layers_that_are_excluded(exclude, select):

@@ -39,7 +39,7 @@ def trace_apply(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[Pro
         return trace(apply, params, *inputs)
     except Exception as error:
         raise ValueError(
-            "apply must be traceable at these params and inputs (for a flax.nnx model see "
+            "apply(params, *inputs) must be traceable at these arguments (for a flax.nnx model see "
             f"pruning.nnx.prune); got {quote(error)}"
         ) from error
 

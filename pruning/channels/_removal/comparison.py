@@ -57,9 +57,12 @@ def check_program(
     Raises:
       ValueError: `apply` does not take its widths from `params`, or computes another function at
         the smaller widths. The message names the first different equation and its line in the
-        model's code. `keep` does not have one mask for each group.
+        model's code. `keep` does not have one mask for each group, or `params` is not the smaller
+        tree.
     """
     check_keep(groups, keep)
+    masks = keep_masks(groups, list(map(np.asarray, keep)))
+    tree = large_tree(params, groups, masks)
     try:
         small, _ = trace(apply, params, *inputs)
     except Exception as error:
@@ -67,9 +70,8 @@ def check_program(
             "apply must take its widths from params, as modules do by jaxnorm.nnx.fit_widths; else "
             f"{CURE}; with fewer channels it raises {quote(error)}{at(line_of_error(error))}"
         ) from error
-    tree = large_tree(params, groups)
     channels = channels_of(apply, tree, inputs)
-    sizes = Sizes(channels, keep_masks(groups, list(map(np.asarray, keep))))
+    sizes = Sizes(channels, masks)
     if found := difference(sizes, channels.program, small, channels.arguments):
         raise ValueError(
             f"apply must compute the same function with fewer channels; {found}: change apply, "

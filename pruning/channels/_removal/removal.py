@@ -117,12 +117,7 @@ def remaining_groups(
     """The groups of channels of the smaller tree, in the order of `groups`."""
     masks = keep_masks(groups, keep)
     new_indices = {key: np.cumsum(mask) - 1 for key, mask in masks.items()}
-    parameters = groups[0].parameters if groups else Parameters((), ())
-    shapes = tuple(
-        tuple(int(masks[path, k].sum()) if (path, k) in masks else n for k, n in enumerate(shape))
-        for path, shape in zip(parameters.paths, parameters.shapes, strict=True)
-    )
-    smaller = parameters._replace(shapes=shapes)
+    smaller = smaller_parameters(groups, masks)
     return tuple(
         group._replace(
             size=int(vector.sum()),
@@ -134,6 +129,16 @@ def remaining_groups(
         )
         for group, vector in zip(groups, keep, strict=True)
     )
+
+
+def smaller_parameters(groups: Sequence[ChannelGroup], masks: KeepMasks) -> Parameters:
+    """The paths and shapes of the tree after removal."""
+    parameters = groups[0].parameters if groups else Parameters((), ())
+    shapes = tuple(
+        tuple(int(masks[path, k].sum()) if (path, k) in masks else n for k, n in enumerate(shape))
+        for path, shape in zip(parameters.paths, parameters.shapes, strict=True)
+    )
+    return parameters._replace(shapes=shapes)
 
 
 def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Leaf]) -> KeepMasks:

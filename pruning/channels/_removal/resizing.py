@@ -108,9 +108,9 @@ def resized(
         taken to be zero.
 
     Raises:
-      ValueError: `keep` does not match the groups. The returned function raises a ValueError if a
-        state has the wrong shape, or if `apply` cannot be traced, needs removed channels, or
-        couples removed channels with kept channels.
+      ValueError: `keep` does not match the groups. The returned function raises a ValueError if its
+        first argument is not the smaller tree, if a state has the wrong shape, or if `apply` cannot
+        be traced, needs removed channels, or couples removed channels with kept channels.
 
     Example:
       >>> from pruning import coupled_channels, remove_channels
@@ -155,11 +155,12 @@ class Resized:
         return jax.jit(self._evaluate)
 
     def _evaluate(self, params: Tree, *inputs: Tree) -> Tree:
-        tree, rest = large_tree(params, self.groups), inputs[len(self.states) :]
+        masks, rest = keep_masks(self.groups, self.keep), inputs[len(self.states) :]
+        tree = large_tree(params, self.groups, masks)
         whole = (*jax.tree.map(_shape, self.states), *rest)
         states = len(self.states)
         channels = channels_of(self.apply, tree, whole, states=states, pin_outputs=False)
-        sizes = Sizes(channels, keep_masks(self.groups, self.keep))
+        sizes = Sizes(channels, masks)
         count = len(channels.parameters.paths)
         held = _narrow(sizes, self.states, inputs[:states], channels.arguments[count:])
         arrays = [*jax.tree.leaves(params), *held, *jax.tree.leaves(rest)]

@@ -1,6 +1,7 @@
 """Computes the shapes of a traced program after channels were removed from its parameters."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import jax
 import numpy as np
@@ -11,18 +12,34 @@ from pruning.channels._coupling.groups import ChannelGroup
 from pruning.channels._coupling.moves import sizes
 from pruning.channels._coupling.rules import corresponding_axes, rule_of
 from pruning.channels._program.calls import Equation, Leaf, Options, Tree
-from pruning.channels._removal.removal import KeepMasks
+from pruning.channels._removal.removal import KeepMasks, smaller_parameters
 
 Shape = tuple[int, ...]
 
 
-def large_tree(params: Tree, groups: Sequence[ChannelGroup]) -> Tree:
-    """The shapes of the tree before channels were removed, with the containers of `params`."""
+def large_tree(params: Tree, groups: Sequence[ChannelGroup], masks: KeepMasks) -> Tree:
+    """The shapes of the tree before channels were removed, with the containers of `params`.
+
+    Raises:
+      ValueError: The arrays of `params` do not have the shapes that remain after removal.
+    """
     leaves, structure = jax.tree.flatten(params)
     shapes = groups[0].parameters.shapes if groups else [np.shape(leaf) for leaf in leaves]
+    paths, smaller = smaller_parameters(groups, masks)
+    found = [np.shape(leaf) for leaf in leaves] if groups else []
+    for path, small, shape in zip_longest(paths, smaller, found):
+        if small != shape:
+            raise ValueError(
+                "params must be the smaller tree, such as the field params of a Pruned, with "
+                f"{_array(small)} at {path or 'the end'}; got {_array(shape)}"
+            )
     pairs = zip(shapes, leaves, strict=True)
     large = [jax.ShapeDtypeStruct(n, leaf.dtype) if n else leaf for n, leaf in pairs]
     return jax.tree.unflatten(structure, large)
+
+
+def _array(shape: Shape | None) -> str:
+    return "no array" if shape is None else f"an array of shape {shape}"
 
 
 class Sizes:

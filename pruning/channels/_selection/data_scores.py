@@ -5,10 +5,11 @@ from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm.internal import check_call
-from pruning._arguments import check_tuple
+from pruning._arguments import check_tuple, quote
 from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._program.calls import Apply, Equation, Tree, evaluate_equation
 from pruning.channels._removal.removal import name
@@ -41,7 +42,7 @@ def taylor_scores(
 
     Raises:
       TypeError: `loss` is not a function of two arguments.
-      ValueError: `batches` is empty.
+      ValueError: `batches` is empty. `loss` fails on a batch, or is not one number.
 
     Example:
       >>> import numpy as np
@@ -59,11 +60,23 @@ def taylor_scores(
 
     @jax.jit
     def squares(params: Tree, batch: Tree) -> list[Array]:
+        _check_loss(loss, params, batch)
         gradient = jax.grad(loss, allow_int=True)(params, batch)
         return list(map(jnp.square, score(jax.tree.map(_product, params, gradient), groups)))
 
     of_batch = lambda params, groups, batch: squares(params, batch)  # noqa: E731
     return mean_scores(params, groups, score=of_batch, batches=batches)
+
+
+def _check_loss(loss: Callable[[Tree, Tree], Array], params: Tree, batch: Tree) -> None:
+    try:
+        result = jax.eval_shape(loss, params, batch)
+    except Exception as error:
+        raise ValueError(
+            f"loss(params, batch) must accept params and each of batches; got {quote(error)}"
+        ) from error
+    if np.shape(result) != ():
+        raise ValueError(f"loss(params, batch) must be one number; got shape {np.shape(result)}")
 
 
 def wanda_scores(
