@@ -26,7 +26,8 @@ HALF_OF_ONE: Any = 0.5
 ANY_LOSS: Any = len
 ZERO: Any = 0
 NAME: Any = "batch"
-NAMES: Any = ["layers.1"]
+VECTOR: Any = jnp.ones(2)
+LAYER_NORM: Any = nnx.LayerNorm(3, rngs=nnx.Rngs(0))
 LAYER: Any = nnx.BatchNorm(3, rngs=nnx.Rngs(0))
 SCALAR: Any = np.float32(1)
 IMAGES = jnp.ones((2, 8, 8, 3))
@@ -156,10 +157,10 @@ WRONG_TYPES = {
         lambda: jaxnorm.nnx.layer_outputs(conv_and_norm(), "layers.1", IMAGES)
     ],
     "layers must be a list of names; got ArrayImpl": [
-        lambda: jaxnorm.nnx.layer_outputs(conv_and_norm(), IMAGES, NAMES)
+        lambda: jaxnorm.nnx.layer_outputs(conv_and_norm(), VECTOR, IMAGES)
     ],
     r"outputs must be a function of a state and inputs; got LayerNorm\(x": [
-        lambda: shift.Tracker(nnx.LayerNorm(3, rngs=nnx.Rngs(0)), IMAGES)
+        lambda: shift.Tracker(LAYER_NORM, IMAGES)
     ],
     r"norm must be a function of a width and rngs; got BatchNorm\(x": [
         lambda: jaxnorm.models.MLP(classes=2, norm=LAYER, rngs=nnx.Rngs(0))

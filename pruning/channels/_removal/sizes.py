@@ -27,19 +27,15 @@ def large_tree(params: Tree, groups: Sequence[ChannelGroup], masks: KeepMasks) -
     shapes = groups[0].parameters.shapes if groups else [np.shape(leaf) for leaf in leaves]
     paths, smaller = smaller_parameters(groups, masks)
     found = [np.shape(leaf) for leaf in leaves] if groups else []
-    for path, small, shape in zip_longest(paths, smaller, found):
+    for path, small, shape in zip_longest(paths, smaller, found, fillvalue="none"):
         if small != shape:
             raise ValueError(
-                "params must be the smaller tree, such as the field params of a Pruned, with "
-                f"{_array(small)} at {path or 'the end'}; got {_array(shape)}"
+                "params must be the smaller tree, such as the field params of a Pruned, with shape "
+                f"{small} at {path}; got shape {shape}"
             )
     pairs = zip(shapes, leaves, strict=True)
     large = [jax.ShapeDtypeStruct(n, leaf.dtype) if n else leaf for n, leaf in pairs]
     return jax.tree.unflatten(structure, large)
-
-
-def _array(shape: Shape | None) -> str:
-    return "no array" if shape is None else f"an array of shape {shape}"
 
 
 class Sizes:
