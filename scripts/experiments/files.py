@@ -116,7 +116,9 @@ def read_json(path: Path, kind: type[Kind]) -> Kind | None:
     try:
         value: Any = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} must be JSON in UTF-8; {error}") from error
+        raise InputError(
+            f"{path} must be JSON in UTF-8; {error}: restore the file from a copy"
+        ) from error
     if not isinstance(value, kind):
         found = type(value).__name__
         raise InputError(f"{path} must hold a JSON {kind.__name__}; its type is {found}")
