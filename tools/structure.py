@@ -21,7 +21,7 @@ MAX_COMMAND, MAX_BODY = 160, 40
 MAX_REACH = {
     "pruning.channels.prune": 242,
     "pruning.channels.coupled_channels": 74,
-    "pruning.channels.resized": 116,
+    "pruning.channels.resized": 117,
     "pruning.channels.merge_channels": 125,
 }
 """The largest number of functions and classes of `pruning` that each function may use."""

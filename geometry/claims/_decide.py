@@ -50,9 +50,8 @@ def check(claim: Claim, key: Key[Array, ""], *, precision: float = 1.0) -> Verdi
       TypeError: `claim` is not a claim.
     """
     if not isinstance(claim, Claim):
-        raise TypeError(
-            f"claim must be a `Claim`; got {type(claim).__name__}: for several claims use check_all"
-        )
+        cure = ": for several claims use check_all" if isinstance(claim, list | tuple) else ""
+        raise TypeError(f"claim must be a `Claim`; got {type(claim).__name__}{cure}")
     return check_all((claim,), key, precision=precision)[0]
 
 

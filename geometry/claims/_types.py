@@ -282,6 +282,12 @@ class Claim:
     def _computed(
         self, what: str, relation: Any, number: float, tolerance: float, form: Form
     ) -> Callable[[Callable], Callable]:
+        if not isinstance(what, str):
+            raise TypeError(
+                "what must be the text of the check, as in @claim.at_most('E max ≤ 1', 1.0); got "
+                f"{type(what).__name__}"
+            )
+
         def add(values: Callable) -> Callable:
             self.add(Computed(what, values, relation, number, tolerance, form))
             return values

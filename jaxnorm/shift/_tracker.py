@@ -36,7 +36,8 @@ class LayerShift(NamedTuple):
     exact: float  # the earth mover distance W₁ of all channels together
     lower: float  # the distance of the means, which is a lower bound
     upper: float  # the mean distance of the two outputs for an input, an upper bound
-    # W₁ between two halves of the later outputs, which are samples of one distribution
+    # W₁ between two halves of the later outputs, which are samples of one distribution; NaN if
+    # there is only one sample
     baseline: float
     channels: Float[np.ndarray, " c"]  # the earth mover distance W₁ of each channel
 

@@ -413,13 +413,18 @@ def _targets(
 def _check_removed(
     masks: Masks, goal: Mapping[str, int | float], goals: Sequence[int | float]
 ) -> None:
-    """Raise if the last ratio keeps all channels."""
-    if goal.get("ratio") == goals[-1] and all(map(np.all, masks)):
+    """Raise if the last ratio or budget keeps all channels."""
+    if goals[-1] not in goal.values() or not all(map(np.all, masks)):
+        return
+    if "budget" in goal:
         raise ValueError(
-            f"the last of ratios must remove a channel; {goals[-1]} removes none of at most "
-            f"{max(map(len, masks))} channels in a group: give a larger ratio, or a smaller "
-            "round_to or min_channels"
+            f"budget must be below the cost of the whole network; {goals[-1]:g} removes no channel"
         )
+    raise ValueError(
+        f"the last of ratios must remove a channel; {goals[-1]} removes none of at most "
+        f"{max(map(len, masks))} channels in a group: give a larger ratio, or a smaller round_to "
+        "or min_channels"
+    )
 
 
 def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:

@@ -501,6 +501,12 @@ def test_an_integer_seed_an_unknown_object_and_an_unknown_paper_are_refused():
         claims.check(ALL[0], seed)
     with pytest.raises(ValueError, match=r"text must name what .* such as Theorem 1; Theorem "):
         claims.about(ALL, "Theorem 99")
+    swapped: Any = jax.random.key(0)
+    with pytest.raises(TypeError, match=r"^claim must be a `Claim`; got PRNGKeyArray$"):
+        claims.check(swapped, ALL[0])
+    bare: Any = lambda key: 1.0  # noqa: E731
+    with pytest.raises(TypeError, match=r"^what must be the text of the check, .*; got function$"):
+        claims.Claim("notes", "Theorem 1", "1 ≤ 2").at_most(bare)
     with pytest.raises(KeyError, match="must be one of unitization, cwda, bn-decomposed; got bn"):
         PAPERS["bn"]
 
@@ -570,7 +576,7 @@ def test_a_check_may_compute_booleans_integers_or_narrow_numbers(value, key):
 def test_a_name_in_place_of_a_claim_is_refused(key):
     message = "claims must be a list of `Claim`; got 'Theorem 1'"
     name: Any = "Theorem 1"
-    single = "^claim must be a `Claim`; got (str|list): for several claims use check_all$"
+    single = "^claim must be a `Claim`; got (str|list: for several claims use check_all)$"
     for wrong in (name, [claim_of(Computed("x", lambda: 1.0))]):
         with pytest.raises(TypeError, match=single):
             claims.check(wrong, key)

@@ -1,5 +1,6 @@
 """Checkpoints of pruned networks, with named tuples as containers, or without groups."""
 
+import shutil
 from typing import NamedTuple
 
 import jax
@@ -72,3 +73,46 @@ def test_arrays_keep_their_names_whatever_the_order_of_a_dictionary(tmp_path):
     params = {"second": np.zeros(2), "first": np.ones(3)}
     save_pruned(tmp_path, Pruned(params, (), (), jnp.sum))
     jax.tree.map(np.testing.assert_array_equal, load_pruned(tmp_path).params, params)
+
+
+def flip(path):
+    """Exchange one byte in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGES = {
+    "a flipped bit": flip,
+    "half a file": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "an empty file": lambda path: path.write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage_of_any_file_with_arrays_is_noticed(tmp_path, name):
+    """The arrays have random bits, so that no compression hides the damage."""
+    mlp = lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"]  # noqa: E731
+    rng = np.random.default_rng(0)
+    params = {"a": rng.normal(size=(40, 80)), "b": rng.normal(size=(80, 30))}
+    pruned = prune(mlp, params, rng.normal(size=(4, 40)), ratios=[0.5])
+    save_pruned(tmp_path / "whole", pruned)
+    files = [p for p in (tmp_path / "whole").rglob("d/*") if p.stat().st_size > 1000]
+    assert files
+    for number, path in enumerate(files):
+        copy = tmp_path / str(number)
+        shutil.copytree(tmp_path / "whole", copy)
+        DAMAGES[name](copy / path.relative_to(tmp_path / "whole"))
+        with pytest.raises(ValueError, match=r"^checkpoint_dir must hold a whole checkpoint of"):
+            load_pruned(copy, mlp)
+    same = load_pruned(tmp_path / "whole", mlp)
+    np.testing.assert_array_equal(same.params["a"], pruned.params["a"])
+
+
+def test_a_tree_that_does_not_fit_the_kept_channels_is_not_saved(tmp_path):
+    params, x = network()
+    pruned = prune(apply, params, x, ratios=[0.5])
+    for wrong in (params, {"params": pruned.params}, pruned.params | {"more": np.ones(2)}):
+        with pytest.raises(ValueError, match=r"^params must be the smaller tree, such as the fie"):
+            save_pruned(tmp_path, pruned._replace(params=wrong))
+    assert not list(tmp_path.iterdir())

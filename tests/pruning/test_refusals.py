@@ -120,6 +120,21 @@ def test_a_network_whose_statistics_are_always_those_of_the_batch_is_pruned():
     assert prune(apply, PARAMS, X, ratios=[0.5], exclude=[]).params["a"].shape == (4, 4)
 
 
+@pytest.mark.parametrize("budget", [1e9, [1e9, 1e8]])
+def test_a_budget_that_the_whole_network_meets_is_refused(budget):
+    with pytest.raises(ValueError, match=r"^budget must be below the cost of the whole network; 1"):
+        prune(mlp, PARAMS, X, budget=budget)
+    with pytest.raises(ValueError, match=r"^budget must be at least .* below 1 is a share of the"):
+        prune(mlp, PARAMS, X, budget=1)
+
+
+@pytest.mark.parametrize("repair", [least_squares, pruning.channels.rescale])
+def test_batches_for_a_repair_are_a_list(repair):
+    once: Any = ((X,) for _ in range(2))
+    with pytest.raises(TypeError, match=r"^batches must be a list of tuples, .*; got generator$"):
+        prune(mlp, PARAMS, X, ratios=[0.5], repair=partial(repair, batches=once))
+
+
 FUNCTIONS = {
     "score": (pruning.l1_norm, r"a tree and groups, .*; got l1_norm\(filters\)"),
     "repair": (least_squares, r"apply, a tree, groups and keep, .*; got least_squares\(apply,"),

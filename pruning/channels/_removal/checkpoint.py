@@ -26,7 +26,7 @@ from pruning.channels._coupling.groups import (
     describe,
 )
 from pruning.channels._program.calls import Apply, Leaf, Tree
-from pruning.channels._removal.removal import keep_masks
+from pruning.channels._removal.removal import check_smaller, keep_masks
 from pruning.channels._removal.resizing import Resized, resized
 
 # Orbax's suffix of the folder of a step whose saving has not ended
@@ -101,6 +101,7 @@ def save_pruned(
 
     Raises:
       TypeError: `pruned` is not a `Pruned` but, for example, a model from `pruning.nnx.prune`.
+      ValueError: The arrays of `pruned.params` are not those that remain after the removal.
     """
     if not isinstance(pruned, Pruned):
         raise TypeError(
@@ -125,6 +126,7 @@ def write(
         "save_pruned", pruned.params, instead="return the arrays, and save them outside jit"
     )
     check_values("save_pruned", pruned.params)
+    check_smaller(pruned.params, pruned.groups, pruned.keep)
     leaves, (paths, shapes) = arrays_of(pruned.params), describe(pruned.params)
     large = pruned.groups[0].parameters.shapes if pruned.groups else shapes
     metadata = {
@@ -138,6 +140,7 @@ def write(
         "groups": [_group(*pair) for pair in zip(pruned.groups, pruned.keep, strict=True)],
         "resized": isinstance(pruned.apply, Resized),
         "original": original,
+        "checksum": _checksum(leaves),
     }
     with _manager(as_path(checkpoint_dir, "checkpoint_dir")) as manager:
         # Orbax keeps only the checkpoint with the highest number. When the new checkpoint is
@@ -146,10 +149,12 @@ def write(
         checkpoints.save(manager, number, arrays={"arrays": leaves}, notes={"pruning": metadata})
 
 
-def _checksum(tree: Tree) -> int:
-    """The CRC-32 of the bytes of all arrays of a tree."""
-    total = 0
-    for leaf in jax.tree.leaves(tree):
+def _checksum(tree: Tree) -> int | None:
+    """The CRC-32 of the bytes of all arrays; None if this process cannot read an array."""
+    total, leaves = 0, jax.tree.leaves(tree)
+    if not all(leaf.is_fully_addressable for leaf in leaves if isinstance(leaf, jax.Array)):
+        return None
+    for leaf in leaves:
         is_key = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         array = np.ascontiguousarray(jax.random.key_data(leaf) if is_key else leaf)
         total = zlib.crc32(array.reshape(-1).view(np.uint8).data, total)
@@ -172,8 +177,9 @@ def load_pruned(
         dictionaries, whose keys are the names on the path from the root to each array.
 
     Raises:
-      ValueError: The folder has no checkpoint, or `like` has other arrays or widths than the
-        checkpoint. If no `apply` was given, a call of the result's `apply` raises a ValueError.
+      ValueError: The folder has no checkpoint, the checkpoint is damaged, or `like` has other
+        arrays or widths than the checkpoint. If no `apply` was given, a call of the result's
+        `apply` raises a ValueError.
     """
     return _load(*_read(as_path(checkpoint_dir, "checkpoint_dir")), apply, like)
 
@@ -288,12 +294,12 @@ def _read_tree(written: Any, leaves: Iterator[Leaf]) -> Tree:
 
 def resume(
     checkpoint_dir: Path | str, start: Pruned, apply: Apply, ratios: Sequence[int | float]
-) -> tuple[Pruned, int, int]:
+) -> tuple[Pruned, int, int | None]:
     """The network that an earlier run of `prune` saved, and the number of pruning steps so far.
 
-    The third result is the checksum of the arrays before pruning. If there is no checkpoint, the
-    first two results are `start`, the network before pruning, and 0. `apply` is the function that
-    is being pruned.
+    The third result is the checksum of the arrays before pruning, or None. If there is no
+    checkpoint, the first two results are `start`, the network before pruning, and 0. `apply` is the
+    function that is being pruned.
     """
     original = _checksum(start.params)
     folder = as_path(checkpoint_dir, "checkpoint_dir")
@@ -338,6 +344,10 @@ def _read(checkpoint_dir: Path) -> tuple[Notes, list[Leaf]]:
     none = ValueError(
         f"checkpoint_dir must hold a checkpoint of a pruned network; {checkpoint_dir} holds none"
     )
+    damaged = ValueError(
+        "checkpoint_dir must hold a whole checkpoint of a pruned network; the checkpoint in "
+        f"{checkpoint_dir} is damaged: prune again with another checkpoint_dir"
+    )
     if not checkpoint_dir.is_dir():
         raise none
     with _manager(checkpoint_dir, create=False) as manager:
@@ -351,12 +361,12 @@ def _read(checkpoint_dir: Path) -> tuple[Notes, list[Leaf]]:
                 )
                 for s, name in zip(metadata["widths"], metadata["dtypes"], strict=True)
             ]
-            return metadata, checkpoints.restore(manager, step, arrays={"arrays": like})["arrays"]
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                "checkpoint_dir must hold a whole checkpoint of a pruned network; the checkpoint "
-                f"in {checkpoint_dir} cannot be read: prune again with another checkpoint_dir"
-            ) from error
+            leaves = checkpoints.restore(manager, step, arrays={"arrays": like})["arrays"]
+        except Exception as error:  # Orbax and TensorStore raise many types, also `Exception`
+            raise damaged from error
+    if metadata.get("checksum") not in (None, _checksum(leaves)):
+        raise damaged
+    return metadata, leaves
 
 
 def _check_like(like: Parameters, metadata: Notes) -> None:

@@ -61,7 +61,7 @@ def check_program(
         tree.
     """
     check_keep(groups, keep)
-    masks = keep_masks(groups, list(map(np.asarray, keep)))
+    masks = list(map(np.asarray, keep))
     tree = large_tree(params, groups, masks)
     try:
         small, _ = trace(apply, params, *inputs)
@@ -71,7 +71,7 @@ def check_program(
             f"{CURE}; with fewer channels it raises {quote(error)}{at(line_of_error(error))}"
         ) from error
     channels = channels_of(apply, tree, inputs)
-    sizes = Sizes(channels, masks)
+    sizes = Sizes(channels, keep_masks(groups, masks))
     if found := difference(sizes, channels.program, small, channels.arguments):
         raise ValueError(
             f"apply must compute the same function with fewer channels; {found}: change apply, "

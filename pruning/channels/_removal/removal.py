@@ -7,6 +7,7 @@ before.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import jax
@@ -117,7 +118,12 @@ def remaining_groups(
     """The groups of channels of the smaller tree, in the order of `groups`."""
     masks = keep_masks(groups, keep)
     new_indices = {key: np.cumsum(mask) - 1 for key, mask in masks.items()}
-    smaller = smaller_parameters(groups, masks)
+    parameters = groups[0].parameters if groups else Parameters((), ())
+    shapes = tuple(
+        tuple(int(masks[path, k].sum()) if (path, k) in masks else n for k, n in enumerate(shape))
+        for path, shape in zip(parameters.paths, parameters.shapes, strict=True)
+    )
+    smaller = parameters._replace(shapes=shapes)
     return tuple(
         group._replace(
             size=int(vector.sum()),
@@ -131,14 +137,18 @@ def remaining_groups(
     )
 
 
-def smaller_parameters(groups: Sequence[ChannelGroup], masks: KeepMasks) -> Parameters:
-    """The paths and shapes of the tree after removal."""
-    parameters = groups[0].parameters if groups else Parameters((), ())
-    shapes = tuple(
-        tuple(int(masks[path, k].sum()) if (path, k) in masks else n for k, n in enumerate(shape))
-        for path, shape in zip(parameters.paths, parameters.shapes, strict=True)
-    )
-    return parameters._replace(shapes=shapes)
+def check_smaller(params: Tree, groups: Sequence[ChannelGroup], keep: Sequence[np.ndarray]) -> None:
+    """Raise `ValueError` unless the arrays of `params` are those that remain after removal."""
+    if not groups:
+        return
+    smaller, found = remaining_groups(groups, keep)[0].parameters, describe(params)
+    both = (zip(*parameters, strict=True) for parameters in (smaller, found))
+    for (path, shape), (own, other) in zip_longest(*both, fillvalue=("no further array", "none")):
+        if (path, shape) != (own, other):
+            raise ValueError(
+                "params must be the smaller tree, such as the field params of a Pruned, with shape "
+                f"{shape} at {path}; got shape {other} at {own}"
+            )
 
 
 def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Leaf]) -> KeepMasks:

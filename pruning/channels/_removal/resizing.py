@@ -155,12 +155,11 @@ class Resized:
         return jax.jit(self._evaluate)
 
     def _evaluate(self, params: Tree, *inputs: Tree) -> Tree:
-        masks, rest = keep_masks(self.groups, self.keep), inputs[len(self.states) :]
-        tree = large_tree(params, self.groups, masks)
+        tree, rest = large_tree(params, self.groups, self.keep), inputs[len(self.states) :]
         whole = (*jax.tree.map(_shape, self.states), *rest)
         states = len(self.states)
         channels = channels_of(self.apply, tree, whole, states=states, pin_outputs=False)
-        sizes = Sizes(channels, masks)
+        sizes = Sizes(channels, keep_masks(self.groups, self.keep))
         count = len(channels.parameters.paths)
         held = _narrow(sizes, self.states, inputs[:states], channels.arguments[count:])
         arrays = [*jax.tree.leaves(params), *held, *jax.tree.leaves(rest)]

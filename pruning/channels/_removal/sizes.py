@@ -1,7 +1,6 @@
 """Computes the shapes of a traced program after channels were removed from its parameters."""
 
 from collections.abc import Sequence
-from itertools import zip_longest
 
 import jax
 import numpy as np
@@ -12,27 +11,20 @@ from pruning.channels._coupling.groups import ChannelGroup
 from pruning.channels._coupling.moves import sizes
 from pruning.channels._coupling.rules import corresponding_axes, rule_of
 from pruning.channels._program.calls import Equation, Leaf, Options, Tree
-from pruning.channels._removal.removal import KeepMasks, smaller_parameters
+from pruning.channels._removal.removal import KeepMasks, check_smaller
 
 Shape = tuple[int, ...]
 
 
-def large_tree(params: Tree, groups: Sequence[ChannelGroup], masks: KeepMasks) -> Tree:
+def large_tree(params: Tree, groups: Sequence[ChannelGroup], keep: Sequence[np.ndarray]) -> Tree:
     """The shapes of the tree before channels were removed, with the containers of `params`.
 
     Raises:
-      ValueError: The arrays of `params` do not have the shapes that remain after removal.
+      ValueError: The arrays of `params` are not those that remain after removal.
     """
     leaves, structure = jax.tree.flatten(params)
     shapes = groups[0].parameters.shapes if groups else [np.shape(leaf) for leaf in leaves]
-    paths, smaller = smaller_parameters(groups, masks)
-    found = [np.shape(leaf) for leaf in leaves] if groups else []
-    for path, small, shape in zip_longest(paths, smaller, found, fillvalue="none"):
-        if small != shape:
-            raise ValueError(
-                "params must be the smaller tree, such as the field params of a Pruned, with shape "
-                f"{small} at {path}; got shape {shape}"
-            )
+    check_smaller(params, groups, keep)
     pairs = zip(shapes, leaves, strict=True)
     large = [jax.ShapeDtypeStruct(n, leaf.dtype) if n else leaf for n, leaf in pairs]
     return jax.tree.unflatten(structure, large)

@@ -7,9 +7,10 @@ have new kernels. The targets of the problem are the layer's outputs in the whol
 least-squares fit follows Luo et al. (2017), ThiNet, and He et al. (2017).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from functools import partial
 from itertools import islice
+from operator import length_hint
 
 import jax
 import jax.numpy as jnp
@@ -100,7 +101,7 @@ def least_squares(
     """
     if not ridge or min(ridge) < 0:
         raise ValueError(f"ridge must hold one or more nonnegative numbers; got {tuple(ridge)}")
-    if len(ridge) > 1 and len(batches) == 1:
+    if len(ridge) > 1 and length_hint(batches) == 1:
         raise ValueError(
             "batches must hold at least two batches if ridge holds several numbers, because the "
             "last batches are used to choose among them; got 1 batch"
@@ -151,6 +152,11 @@ def read_batches(
 
     Error messages name the function `name`.
     """
+    if not isinstance(batches, Sized):
+        raise TypeError(
+            "batches must be a list of tuples, because the batches are read several times; got "
+            f"{type(batches).__name__}"
+        )
     check_on_host(name, (params, batches), instead=instead)
     check_values(name, params, batches)
     if not len(batches):

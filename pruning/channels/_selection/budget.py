@@ -99,7 +99,7 @@ def select_within(
     if not (smallest := cost(path[-1])) <= budget:
         raise ValueError(
             f"budget must be at least {smallest:g}, the cost of the network with the fewest "
-            f"channels; got {budget:g}"
+            f"channels; got {budget:g} (for prune, a number below 1 is a share of the cost)"
         )
     first = bisect_left(path, True, hi=len(path) - 1, key=lambda widths: cost(widths) <= budget)
     chosen = path[first]
