@@ -1,11 +1,14 @@
 """Checkpoints of pruned networks, with named tuples as containers, or without groups."""
 
+import re
 import shutil
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from pruning import Pruned, prune
@@ -116,3 +119,47 @@ def test_a_tree_that_does_not_fit_the_kept_channels_is_not_saved(tmp_path):
         with pytest.raises(ValueError, match=r"^params must be the smaller tree, such as the fie"):
             save_pruned(tmp_path, pruned._replace(params=wrong))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("done", [1, 2])
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_run_goes_on_from_the_step_that_was_saved(tmp_path, monkeypatch, noted, done):
+    """`save_pruned` writes no checksum of the arrays before pruning, or not even its entry."""
+    params, x = network()
+    ratios, steps = (0.2, 0.6), []
+
+    def tuned(tree, step):
+        steps.append(step)
+        return jax.tree.map(lambda p: (1.5 + step) * p, tree)
+
+    run = partial(prune, apply, params, x, fine_tune=tuned)
+    whole = run(ratios=ratios)
+    with monkeypatch.context() as patch:
+        if not noted:
+            save: Any = ocp.args.JsonSave
+            without = lambda notes: save({k: notes[k] for k in notes if k != "original"})  # noqa: E731
+            patch.setattr(ocp.args, "JsonSave", without)
+        save_pruned(tmp_path, run(ratios=ratios[:done]), step=done, ratios=ratios)
+    steps.clear()
+    found = run(ratios=ratios, checkpoint_dir=tmp_path)
+    assert steps == [0, 1][done:]
+    jax.tree.map(np.testing.assert_array_equal, found.params, whole.params)
+    assert found.kept_indices() == whole.kept_indices()
+
+
+def test_like_may_not_mix_the_widths_before_and_after_pruning(tmp_path):
+    """All widths are those before pruning or those after, except in one array of three."""
+    params, x = network()
+    pruned = prune(apply, params, x, ratios=[0.5], checkpoint_dir=tmp_path)
+    paths = ("first/weight", "first/bias", "rest/0/weight")
+    (small, structure), large = jax.tree.flatten(pruned.params), jax.tree.leaves(params)
+    for odd in range(3):
+        for most, other in ((small, large), (large, small)):
+            leaves = [other[k] if k == odd else leaf for k, leaf in enumerate(most)]
+            wrong = next(k for k in range(3) if leaves[k] is large[k])
+            shapes = small[wrong].shape, large[wrong].shape
+            said = "{} must have shape {}, or {} as before pruning, got {}".format(
+                paths[wrong], *shapes, shapes[1]
+            )
+            with pytest.raises(ValueError, match=re.escape(said)):
+                load_pruned(tmp_path, like=jax.tree.unflatten(structure, leaves))

@@ -311,3 +311,24 @@ def test_groups_of_a_kernel_count_by_their_part_of_all_outputs():
         removed.append(left[np.argmin(errors)])
         expected[removed[-1]] = min(errors)
     np.testing.assert_allclose(scores, expected, rtol=1e-7)
+
+
+def test_the_masks_of_the_caller_do_not_change():
+    """The masks are arrays that cannot be written, and one of them is swapped."""
+
+    def apply(p, x):
+        h = jax.nn.relu(jax.nn.relu(x @ p["a"]) @ p["b"])
+        return h @ p["c"]
+
+    params = {"a": np.array([[1.0, -1.0, 2.0]]), "b": np.eye(3)[:, :2], "c": np.ones((2, 1))}
+    x = np.linspace(-1, 1, 9)[:, None]
+    groups = pruning.coupled_channels(apply, params, x)
+    keep = [np.array([False, True]), np.array([False, False, True])]
+    keep = [next(m for m in keep if m.size == group.size) for group in groups]
+    before = [mask.copy() for mask in keep]
+    for mask in keep:
+        mask.setflags(write=False)
+    found = swap_channels(apply, params, groups, keep, batches=[(x,)])
+    assert any((a != b).any() for a, b in zip(found, before, strict=True))
+    for mask, old in zip(keep, before, strict=True):
+        np.testing.assert_array_equal(mask, old)

@@ -631,6 +631,79 @@ def test_filters_are_means_weighted_by_what_scales_their_outputs_alone(name):
     np.testing.assert_allclose(seen[0] @ seen[0].T, compared.T @ compared, rtol=1e-10)
 
 
+# For each name: a function of the outputs of two kernels, and the scale of each kernel's outputs.
+# A kernel has no scale if its outputs are also read without the scale.
+TWO_OUTPUTS = {
+    "both scaled": (lambda y, z, p: jnp.tanh(y * p["s"] + z * p["t"]), "s", "t"),
+    "both scaled, subtracted": (lambda y, z, p: jnp.tanh(p["s"] * y - z / p["t"]), "s", "1/t"),
+    "the second scaled": (lambda y, z, p: jnp.tanh(y * (z * p["t"]) + p["s"]), None, "t"),
+    "the first read before its scale": (
+        lambda y, z, p: jnp.tanh(y + z * p["t"]) + jnp.sin(y * p["s"]),
+        None,
+        "t",
+    ),
+    "the second read before its scale": (
+        lambda y, z, p: jnp.tanh(y * p["s"] + z) + jnp.sin(z * p["t"]),
+        "s",
+        None,
+    ),
+    "the second read behind its scale": (
+        lambda y, z, p: (lambda w: jnp.tanh(y * p["s"] - z) + w)(jnp.sin(z * p["t"])),
+        "s",
+        None,
+    ),
+    "both read before their scales": (
+        lambda y, z, p: jnp.tanh(y * z) + jnp.sin(z * p["t"]) + jnp.sin(y * p["s"]),
+        None,
+        None,
+    ),
+    "the second scaled again": (
+        lambda y, z, p: (lambda w: jnp.tanh(y + w) + jnp.sin(w * p["s"]))(z * p["t"]),
+        None,
+        None,
+    ),
+    "the same twice": (
+        lambda y, z, p: jnp.tanh(z * z) + jnp.sin(z * p["t"]) + jnp.tanh(y * p["s"]),
+        "s",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TWO_OUTPUTS)
+def test_an_equation_reads_the_outputs_of_both_its_kernels(name):
+    hidden, *scales = TWO_OUTPUTS[name]
+
+    def apply(p, x):
+        own = {k: p[k][None] for k in "st"}
+        return hidden(x @ p["v"], x @ p["w"], own) @ p["u"]
+
+    rng, x, seen = np.random.default_rng(22), np.ones((2, 3)), []
+    params = {k: rng.normal(1, 2, (3, 5)) for k in "vw"} | {"u": rng.normal(1, 2, (5, 2))}
+    params |= {k: rng.uniform(0.5, 3, 5) for k in "st"}
+    groups = pruning.coupled_channels(apply, params, x)
+    plan = np.array([[1.0, 0.0], [0.0, 1.0], [0.25, 0.75], [2.0, 0.0], [0.0, 1.0]])
+
+    def planned(features, keep):
+        seen.append(features)
+        return plan
+
+    small = merged(apply, params, groups, [np.arange(5) < 2], (x,), plan=planned)
+    means, compared = plan / plan.sum(0), []
+    for k, scale in zip("vw", scales, strict=True):
+        gain, merged_gain = np.ones(5), np.ones(2)
+        if scale is not None:
+            gain, merged_gain = params[scale[-1]], params[scale[-1]] @ means
+        if scale == "1/t":
+            gain, merged_gain = 1 / gain, 1 / merged_gain
+        compared += [*(params[k] * gain)]
+        np.testing.assert_allclose(small[k], (params[k] * gain) @ means / merged_gain, rtol=1e-10)
+    scaled = {scale[-1] for scale in scales if scale is not None}
+    compared += [params[k] for k in "st" if k not in scaled]
+    expected = np.transpose(compared) @ np.stack(compared)
+    np.testing.assert_allclose(seen[0] @ seen[0].T, expected, rtol=1e-10)
+
+
 def test_heads_and_their_widths_are_merged_at_once():
     """The scale `s` has one number for each head, so it is merged along heads only."""
 

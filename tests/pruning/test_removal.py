@@ -775,3 +775,45 @@ def test_a_kernel_that_is_read_twice_is_zero_for_both_readers():
         apply(remove_channels(params, groups, keep), x),
         apply(mask_channels(params, groups, keep), x),
     )
+
+
+CALLS: dict[str, Any] = {  # functions of the network, its arrays, its groups, masks and batches
+    "remove_channels": lambda f, p, g, keep, x: remove_channels(p, g, keep),
+    "mask_channels": lambda f, p, g, keep, x: mask_channels(p, g, keep),
+    "fold_constants": lambda f, p, g, keep, x: fold_constants(f, p, g, keep, x[0][0]),
+    "least_squares": lambda f, p, g, keep, x: channels.least_squares(f, p, g, keep, x),
+    "rescale": lambda f, p, g, keep, x: channels.rescale(f, p, g, keep, x),
+    "merge_channels": lambda f, p, g, keep, x: channels.merge_channels(f, p, g, keep, inputs=x[0]),
+    "swap_channels": lambda f, p, g, keep, x: channels.swap_channels(f, p, g, keep, batches=x),
+    "reconstruction_scores": lambda f, p, g, keep, x: channels.reconstruction_scores(
+        p, g, apply=f, batches=x
+    ),
+    "channel_scores": lambda f, p, g, keep, x: channels.channel_scores(p, g),
+    "resized": lambda f, p, g, keep, x: channels.resized(f, g, keep)(
+        remove_channels(p, g, keep), *x[0]
+    ),
+    "prune": lambda f, p, g, keep, x: prune(f, p, *x[0], ratios=[0.2, 0.5]),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_arrays_and_masks_of_the_caller_do_not_change(name):
+    """All arrays are those of NumPy that cannot be written."""
+
+    def apply(p, x):
+        h = jax.nn.relu(x @ p["a"] + p["b"][None])
+        return jax.nn.relu(h @ p["c"] - p["d"][None]) @ p["e"]
+
+    rng = np.random.default_rng(8)
+    shapes = {"a": (3, 7), "b": (7,), "c": (7, 6), "d": (6,), "e": (6, 2)}
+    params = {key: rng.normal(1, 2, size=shape) for key, shape in shapes.items()}
+    batches = [(rng.normal(size=(9, 3)),) for _ in range(2)]
+    groups = coupled_channels(apply, params, *batches[0])
+    arguments = params, drawn(groups), batches
+    arrays = jax.tree.leaves(arguments)
+    before = [array.copy() for array in arrays]
+    for array in arrays:
+        array.setflags(write=False)
+    params, keep, batches = arguments
+    CALLS[name](apply, params, groups, keep, batches)
+    jax.tree.map(np.testing.assert_array_equal, arrays, before)

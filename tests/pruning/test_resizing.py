@@ -1,6 +1,7 @@
 """Pruned models run by the program of the large model. Programs that change are rejected."""
 
 from contextlib import nullcontext
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -260,6 +261,61 @@ def test_a_custom_rule_may_have_whole_numbers_before_and_behind_what_it_differen
     slope = 1 - np.tanh(X @ small["w0"]) ** 2
     expected = X.T @ (7 * slope * small["o"].sum(1))
     np.testing.assert_allclose(found["w0"], expected, rtol=1e-10)
+
+
+LOOPS: dict[str, Any] = {  # three steps of z/2 + 1, so that zeros become 1.75
+    "fori_loop": lambda z: lax.fori_loop(0, 3, lambda _, z: z / 2 + 1, z),
+    "scan": lambda z: lax.scan(lambda z, _: (z / 2 + 1, None), z, length=3)[0],
+    "while_loop": lambda z: lax.while_loop(
+        lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] / 2 + 1), (0, z)
+    )[1],
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("kind", ["custom_vjp", "forward of custom_vjp", "custom_jvp"])
+def test_a_custom_rule_may_have_a_loop_that_meets_the_channels_behind_it(kind, loop):
+    """The loop's state begins with zeros. Only after the loop, it is multiplied by the kernel.
+
+    The rule of f(h, w) = tanh(h) w is h' ↦ ((h + z) h') w · (z w) and w' ↦ h w', for z = 1.75.
+    """
+
+    def f(h, w):
+        return jnp.tanh(h) @ w
+
+    def factors(h, w):
+        z = LOOPS[loop](jnp.zeros(h.shape))
+        return z @ w, h + z
+
+    def backward(saved, g):
+        h, w, products, sums = saved
+        return sums * ((g * products) @ w.T), h.T @ g
+
+    ruled: Any = (jax.custom_jvp if kind == "custom_jvp" else jax.custom_vjp)(f)
+    if kind == "custom_jvp":
+
+        def tangents(x, t):
+            products, sums = factors(*x)
+            return f(*x), (sums * t[0]) @ x[1] * products + x[0] @ t[1]
+
+        ruled.defjvp(tangents)
+    elif kind == "custom_vjp":
+        ruled.defvjp(lambda *x: (f(*x), x), lambda x, g: backward((*x, *factors(*x)), g))
+    else:
+        ruled.defvjp(lambda *x: (f(*x), (*x, *factors(*x))), backward)
+
+    def apply(p, x):
+        return ruled(x @ p["w0"], p["o"])
+
+    groups, keep = coupled_channels(apply, MLP, X), [np.arange(8) % 3 > 0]
+    small = remove_channels(MLP, groups, keep)
+    run = resized(apply, groups, keep)
+    h, w = X @ small["w0"], small["o"]
+    np.testing.assert_allclose(run(small, X), np.tanh(h) @ w, rtol=1e-10)
+    found = jax.grad(lambda p: run(p, X).sum())(small)
+    expected = X.T @ ((h + 1.75) * (w @ (1.75 * w.sum(0))))
+    np.testing.assert_allclose(found["w0"], expected, rtol=1e-10)
+    np.testing.assert_allclose(found["o"], h.T @ np.ones((5, 3)), rtol=1e-10)
 
 
 def test_a_linen_network_runs_resized():

@@ -580,6 +580,18 @@ KEPT: dict[str, tuple[Case, str]] = {
         whole(lambda h: jnp.exp(h[..., :1]) * h[..., 1:], sizes=(N - 1,), out=N - 1),
         "slice",
     ),
+    **{
+        f"a part of one channel, {name}": (
+            whole(lambda h, part=part: jnp.exp(part(h)) * h, sizes=(N - 1,)),
+            primitive,
+        )
+        for name, (primitive, part) in {
+            "the first of a split": ("split", lambda h: jnp.split(h, [1], -1)[0]),
+            "the second of a split": ("split", lambda h: jnp.split(h, [2, 3], -1)[1]),
+            "the last of a split": ("split", lambda h: jnp.split(h, [5, N - 1], -1)[2]),
+            "an index": ("slice", lambda h: h[..., 4, None]),
+        }.items()
+    },
     "a divisor without eps": (
         Case(
             lambda p, h: h @ (p["w"] / jnp.sqrt(jnp.square(p["w"]).sum(1, keepdims=True))),
