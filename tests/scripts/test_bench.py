@@ -30,6 +30,7 @@ from experiments.recipes import replace
 from jaxnorm import models
 from pruning import coupled_channels, mask_channels, remove_channels
 from pruning.channels import resized
+from tests.support import language_models
 from tools.results import FOLDER
 from tools.tables import DOCS
 
@@ -211,12 +212,16 @@ def test_the_numbers_of_finished_groups_are_kept_if_a_later_group_fails(monkeypa
     def fails():
         raise MemoryError
 
-    first = timing.Pair("x / y", lambda: 0, lambda: 0)
-    monkeypatch.setattr(bench, "choose", lambda _: {"one": lambda: [first], "two": fails})
+    a, b, c = (timing.Pair(name, lambda: 0, lambda: 0) for name in "abc")
+    groups = {"one": lambda: [a, b], "two": lambda: [c], "three": fails, "four": lambda: [a]}
+    monkeypatch.setattr(bench, "choose", lambda _: groups)
     with pytest.raises(MemoryError):
         bench.main(bench.Options(runs=3, out=tmp_path / "bench.json"))
-    kept = json.loads((tmp_path / "bench.json").read_text())
-    assert list(kept["groups"]) == ["one"]
+    kept = json.loads((tmp_path / "bench.json").read_text())["groups"]
+    assert {title: [row["name"] for row in rows] for title, rows in kept.items()} == {
+        "one": ["a", "b"],
+        "two": ["c"],
+    }
 
 
 def test_our_scores_and_distances_are_those_of_their_peers(monkeypatch):
@@ -262,6 +267,11 @@ def test_half_a_vgg_is_a_quarter_of_the_work_and_2_5_times_as_fast():
     np.testing.assert_allclose(float(found[1]), 0.25, atol=0.01)
     assert pair.ours().shape == pair.peer().shape == (32, 10)
     assert timing.time_pair(pair, 3).ratio < 1 / 2.5
+
+
+def arguments(call: Any) -> Any:
+    """The parameters and the inputs of a call, which are its last bound arguments."""
+    return call.args[-2:]
 
 
 def parameters(call: Any) -> Any:
@@ -313,6 +323,21 @@ def test_transformers_are_timed_at_any_size(small_transformers, family):
         half, whole = map(parameters, (pair.ours, pair.peer))
         assert (half["words"].shape, whole["words"].shape) == ((50, width), (50, 24))
         assert half["layers"]["up"].shape[-1] == whole["layers"]["up"].shape[-1] // 2
+
+
+def test_half_and_whole_networks_are_timed_for_the_same_texts(small_transformers, monkeypatch):
+    def apply(params, tokens):
+        return params["words"][tokens] @ params["down"] @ params["head"]
+
+    monkeypatch.setattr(transformers, "BATCHES", (2, 3))
+    pairs = transformers.pairs(apply, {"words": (50, 8), "down": (8, 6), "head": (6, 2)})
+    names = [f"{what}, batch {n}" for n in (2, 3) for what in ("blocks", "blocks and stream")]
+    assert [pair.name.partition(", ideal")[0] for pair in pairs] == names
+    for pair, texts in zip(pairs, (2, 2, 3, 3), strict=True):
+        (half, read), (whole, same) = map(arguments, (pair.ours, pair.peer))
+        np.testing.assert_array_equal(read, same)
+        assert read.shape == (texts, 7)
+        assert half["words"].size < whole["words"].size == 50 * 8
 
 
 def test_a_decoder_of_shapes_alone_has_the_groups_of_its_layers(small_transformers, monkeypatch):
@@ -370,6 +395,63 @@ def test_norms_positions_and_attention_of_a_transformer_are_the_published_ones(s
         np.testing.assert_allclose(found[0, i], expected, rtol=1e-6)
 
 
+def in_files_of_gpt2(params: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The parameters under the names of GPT-2's files; biases that are not there are zero."""
+    found = {"wte.weight": params["words"], "wpe.weight": params["positions"]}
+    found |= {"ln_f.weight": params["scale"], "ln_f.bias": params["bias"]}
+    width = len(params["scale"])
+    for i in range(len(params["layers"]["up"])):
+        p = {name: value[i] for name, value in params["layers"].items()}
+        qkv = np.concatenate([p[name].reshape(width, -1) for name in "qkv"], 1)
+        layer = {"ln_1.weight": p["scale"], "ln_1.bias": p["bias"]}
+        layer |= {"ln_2.weight": p["scale_mlp"], "ln_2.bias": p["bias_mlp"]}
+        layer |= {"attn.c_attn.weight": qkv, "attn.c_attn.bias": np.zeros(3 * width)}
+        layer |= {"attn.c_proj.weight": p["o"].reshape(-1, width)}
+        layer |= {"attn.c_proj.bias": np.zeros(width), "mlp.c_proj.bias": np.zeros(width)}
+        layer |= {"mlp.c_fc.weight": p["up"], "mlp.c_fc.bias": p["shift"]}
+        layer |= {"mlp.c_proj.weight": p["down"]}
+        found |= {f"h.{i}.{name}": value for name, value in layer.items()}
+    return {f"transformer.{name}": value for name, value in found.items()}
+
+
+def in_files_of_llama(params: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The parameters under the names of LLaMA's files, whose kernels are (outputs, inputs)."""
+    found = {"model.embed_tokens": params["words"], "model.norm": params["scale"]}
+    found |= {"lm_head": params["head"].T}
+    width = len(params["scale"])
+    for i in range(len(params["layers"]["up"])):
+        p = {name: value[i] for name, value in params["layers"].items()}
+        layer = {"input_layernorm": p["scale"], "post_attention_layernorm": p["scale_mlp"]}
+        layer |= {f"self_attn.{name}_proj": p[name].reshape(width, -1).T for name in "qkv"}
+        layer |= {"self_attn.o_proj": p["o"].reshape(-1, width).T}
+        layer |= {f"mlp.{name}_proj": p[name].T for name in ("gate", "up", "down")}
+        found |= {f"model.layers.{i}.{name}": value for name, value in layer.items()}
+    return {f"{name}.weight": value for name, value in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("family", "in_files", "config"),
+    [
+        ("gpt", in_files_of_gpt2, {"model_type": "gpt2", "activation_function": "gelu_new"}),
+        ("llama", in_files_of_llama, {"model_type": "llama", "hidden_act": "silu"}),
+    ],
+)
+def test_a_transformer_that_is_timed_is_the_published_one(
+    small_transformers, family, in_files, config
+):
+    """The published decoder in NumPy has loops over positions and heads."""
+    shapes, rng = getattr(transformers, f"{family}_shapes")(), np.random.default_rng(0)
+    params = jax.tree.map(lambda n: rng.normal(size=n), shapes, is_leaf=lambda n: type(n) is tuple)
+    config |= {"n_embd": 24, "n_head": 3, "n_layer": 2, "layer_norm_epsilon": 1e-5}
+    config |= {"num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 8}
+    config |= {"num_hidden_layers": 2, "rms_norm_eps": 1e-5, "rope_theta": 10_000.0}
+    tokens = rng.integers(0, 50, (2, 7))
+    found = getattr(transformers, family)(jax.tree.map(jnp.asarray, params), tokens)
+    for sequence, logits in zip(tokens, found, strict=True):
+        expected = language_models.logits(config, in_files(params), list(sequence))
+        np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("family", ["gpt", "llama"])
 def test_what_is_timed_of_a_transformer_is_the_masked_one(small_transformers, family):
     apply = getattr(transformers, family)
@@ -408,6 +490,16 @@ def test_random_networks_are_timed_by_generator(small_geometry):
     assert network.name == "network, threefry2x32 / draws and products"
     assert network.ours().shape == network.peer().shape == (4, 8)
     np.testing.assert_array_equal(weights.ours(), weights.peer())
+
+
+def test_each_row_of_random_networks_has_the_draws_of_its_generator(small_geometry, monkeypatch):
+    monkeypatch.setattr(geometry, "GENERATORS", ("threefry2x32", "rbg"))
+    *networks, first, second = geometry.networks()
+    assert not np.array_equal(*(pair.ours() for pair in networks))
+    assert not np.array_equal(*(pair.peer() for pair in networks))
+    np.testing.assert_array_equal(first.ours(), first.peer())
+    np.testing.assert_array_equal(second.peer(), first.peer())
+    assert not np.array_equal(second.ours(), second.peer())
 
 
 @pytest.mark.slow
