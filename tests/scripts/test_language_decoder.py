@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.cli import InputError
-from experiments.language import folders, naming, removal
+from experiments.language import decoder, folders, naming, removal
 from experiments.language.architecture import FAMILIES, parse
 from tests.support import language_models, smaller_language_models
 from tests.support.smaller_language_models import masked, ours, random_selection, read
@@ -30,6 +30,23 @@ def test_logits_are_those_of_the_decoder_in_numpy(family, seed, tmp_path):
     tokens = rng.integers(0, language_models.WORDS, TOKENS)
     expected = language_models.logits(config, weights, list(tokens))
     np.testing.assert_allclose(ours(folder, tokens), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 4, 9])
+def test_a_position_sees_itself_and_those_before_it_within_the_window(tokens):
+    """A head's channels of position t and of rate r are rotated by the angle t r."""
+    config = language_models.random_config("gemma3_text", np.random.default_rng(0))
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+    config |= {"layer_types": kinds, "num_hidden_layers": 3, "head_dim": 4}
+    config |= {"sliding_window": 3, "rope_theta": 100.0, "rope_local_base_freq": 25.0}
+    model = parse({name: value for name, value in config.items() if name != "rope_scaling"})
+    for layer, (window, rates) in enumerate([(3, [1, 1 / 5]), (99, [1, 1 / 10]), (3, [1, 1 / 5])]):
+        found = decoder.positions(model, layer, tokens)
+        visible = [[t - window < s <= t for s in range(tokens)] for t in range(tokens)]
+        np.testing.assert_array_equal(found.visible, visible)
+        angles = np.outer(np.arange(tokens), rates)
+        np.testing.assert_allclose(found.cos, np.cos(angles), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(found.sin, np.sin(angles), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(2))
