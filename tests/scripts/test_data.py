@@ -237,6 +237,19 @@ def test_a_cache_folder_that_cannot_be_is_one_sentence(changes, words, tmp_path)
     assert words in found.stderr
 
 
+def test_digits_are_prepared_in_a_new_cache_folder_and_then_read_from_it(tmp_path, monkeypatch):
+    cache = tmp_path / "new" / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    first = datasets.load("digits", None)
+    assert (len(first.y_train), len(first.y_test), first.classes) == (1437, 360, 10)
+    info = cache / "jaxnorm" / "digits" / "1.0.0" / "dataset_info.json"
+    written = info.stat().st_mtime_ns
+    assert datasets.identity(datasets.load("digits", None)) == datasets.identity(first)
+    assert info.stat().st_mtime_ns == written
+    with pytest.raises(InputError, match=r"jaxnorm must hold mnist in tensorflow-datasets' format"):
+        datasets.load("mnist", None)
+
+
 def test_without_a_home_the_folder_must_be_named(monkeypatch):
     def nowhere():
         raise RuntimeError("Could not determine home directory.")

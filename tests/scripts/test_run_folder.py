@@ -14,8 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import covariate_shift
+import reproduce
 from experiments import cli, files
 from experiments.cli import InputError
+from experiments.measures import report, shift
 from experiments.pages import page
 from experiments.recipes import replace
 from experiments.training import checkpoints, checks, finite, loop, processes, run_folder
@@ -186,6 +189,23 @@ def test_other_data_are_refused_by_what_differs(changes, sentence, images, run):
     run_folder.same_data(run, images._replace(name="another"))
     with pytest.raises(InputError, match=sentence):
         run_folder.same_data(run, other)
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        (reproduce.main, {"epochs": 1, "seeds": 1, "depth": 8}),
+        (covariate_shift.main, {"epochs": 2, "seeds": 1, "exact": 2}),
+    ],
+)
+def test_networks_of_other_data_are_refused(command, options, images, tmp_path, monkeypatch):
+    """The digits of the command are not the images that the folder knows as digits."""
+    for module, name in ((report, "train"), (shift, "train_all")):
+        monkeypatch.setattr(module, name, lambda *_: pytest.fail("networks are trained"))
+    run_folder.same_data(tmp_path, images._replace(name="digits"))
+    with pytest.raises(InputError, match=r"train 70, not 1437; .* classes 2, not 10;"):
+        command(**options, out=tmp_path)
+    assert not list(tmp_path.rglob("results.json"))
 
 
 def test_all_settings_that_differ_are_named_at_once(images, run):
