@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import re
+from html import unescape
 from html.parser import HTMLParser
 
 import numpy as np
@@ -263,6 +264,21 @@ def test_sentences_follow_the_results(results):
     assert "not at the right angle" in reproduce_claims.odd_point_sentence(other["odd_point"])
     other["training"]["unitized"]["alpha"] = {"min": 0.0, "max": 0.4, "outside": 0.0}
     assert "inside [0, 1]" in reproduce_training.alpha_sentence(other["training"])
+
+
+def test_the_odd_points_have_the_numbers_of_their_own_network_and_tree(results):
+    other = copy.deepcopy(results)
+    other["odd_point"]["network"] |= {"points": 31, "depth": 1200, "width": 32, "index": 0}
+    other["odd_point"]["network"] |= {"projection": np.ones((31, 2)), "norm_ratio": np.full(5, 29)}
+    other["odd_point"]["network"] |= {"angle_degrees": 88.0, "spread_degrees": 11.0}
+    other["odd_point"]["tree"] |= {"points": 33, "depth": 3400, "index": 1, "norm_ratio": 27.0}
+    other["odd_point"]["tree"] |= {"norms": np.ones(33), "inputs": np.arange(33.0)}
+    other["odd_point"]["tree"] |= {"angle_ends_degrees": 71.0}
+    said = re.sub(r"<svg.*?</svg>|<[^>]*>", " ", reproduce_claims.odd_point(other), flags=re.S)
+    numbers = [int(n.replace(",", "")) for n in re.findall(r"\d[\d,]*", unescape(said))]
+    of_legend = 31 - 1
+    of_sentence = [1200, 29, 88, 11, 27, 71, 11]  # the last number is that of Theorem 11
+    assert numbers == [31, 1200, 32, 33, 3400, of_legend, *of_sentence]
 
 
 @pytest.mark.parametrize(

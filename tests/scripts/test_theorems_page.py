@@ -4,14 +4,17 @@ import json
 import re
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 
 from claims import ALL
+from experiments.measures import claims as claim_measures
 from experiments.pages import (
     errata,
     figures,
+    theorem_cards,
     theorem_plots,
     theorem_words,
     theorems as theorem_page,
@@ -21,7 +24,7 @@ from experiments.pages.sentences import duration
 from experiments.pages.theorem_cards import anchor
 from experiments.pages.theorem_findings import HIGHLIGHTS
 from tests.support.browser import on_phone_and_desktop, open_page
-from tests.support.made_up_results import made_up_theorems
+from tests.support.made_up_results import made_up_settings, made_up_theorems, made_up_verdict
 
 pytestmark = pytest.mark.fitted_figures
 
@@ -131,6 +134,78 @@ def test_what_is_not_as_recorded_is_named_first(results, page, tmp_path):
     text = theorem_page.render(changed, tmp_path)
     assert text.index("Not as recorded: ") < text.index('id="findings"')
     assert "Not as recorded: " not in page.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def claims():
+    """The invented results of all claims, of which one is not as recorded."""
+    found = [claim_measures.result(made_up_verdict(claim)) for claim in ALL]
+    found[3]["as_recorded"] = False
+    return found
+
+
+@pytest.mark.parametrize("standing", theorem_words.STANDINGS)
+def test_a_card_has_its_standing_and_says_if_it_is_not_as_recorded(standing, claims, tmp_path):
+    name = standing.replace(" ", "-")
+    claim = claims[0] | {"standing": standing, "verdict": "the verdict", "as_recorded": True}
+    shown = theorem_cards.card(claim, tmp_path)
+    assert f'data-standing="{name}"' in shown
+    assert f'<span class="badge {name}">{standing}</span>' in shown
+    assert "the verdict" not in shown
+    shown = theorem_cards.card(claim | {"as_recorded": False}, tmp_path)
+    assert f'data-standing="{name} not-as-recorded"' in shown
+    assert '<span class="badge not-as-recorded">not as recorded</span>' in shown
+    assert "<dt>Outcome</dt><dd>the verdict</dd>" in shown
+
+
+@pytest.mark.parametrize("form", theorem_words.FORMS)
+@pytest.mark.parametrize("holds", [True, False])
+@pytest.mark.parametrize("recorded", [True, False])
+def test_the_outcome_of_a_check_is_said_and_coloured(form, holds, recorded, claims, tmp_path):
+    claim = next(claim for claim in claims if claim["checks"])
+    own = claim["checks"][0] | {"form": form, "holds": holds, "as_recorded": recorded}
+    shown = theorem_cards.card(claim | {"checks": [own]}, tmp_path)
+    words = {
+        (True, True): "holds",
+        (False, True): "fails, as recorded",
+        (True, False): "holds, which is not as recorded",
+        (False, False): "fails: not as recorded",
+    }
+    colour = "fails"
+    if recorded:
+        colour = "differs" if form in ("rejected", "overread") else "holds"
+    expected = f"{words[holds, recorded]} · {theorem_words.FORMS[form]}"
+    assert f'<p class="outcome {colour}">{expected}</p>' in shown
+
+
+def test_each_choice_of_the_filter_hides_all_other_cards(claims, tmp_path):
+    claims = claims[::3]  # to save time
+    text = theorem_page.render(made_up_settings() | {"claims": claims, "curves": {}}, tmp_path)
+    ids = re.findall(r'<input type="radio" name="\w+" id="([^"]*)"', text)
+    assert len(set(ids)) == len(ids)
+    rule = r"section:has\(#(\S+):checked\) \.claim:not\(\[data-(\w+)~=(\S+)\]\)\{display:none\}"
+    rules = {choice: (facet, value) for choice, facet, value in re.findall(rule, text)}
+    assert {*rules, "paper-all", "kind-all", "standing-all"} == set(ids)
+    cards = re.findall(r'data-paper="(.*?)" data-kind="(.*?)" data-standing="(.*?)"', text)
+    assert len(cards) == len(claims)
+    for choice, (facet, value) in rules.items():
+        column = ("paper", "kind", "standing").index(facet)
+        shown = [i for i, card in enumerate(cards) if value in card[column].split()]
+        assert shown == [i for i, claim in enumerate(claims) if is_chosen(claim, choice)]
+        assert shown
+
+
+def is_chosen(claim: dict[str, Any], choice: str) -> bool:
+    """Whether a claim is shown for the choice with the given id."""
+    facet, _, value = choice.partition("-")
+    if facet == "kind":
+        # a kind is named after its most frequent objects, such as "Theorem"
+        objects = [str(name).split()[0] for name in claim["objects"]]
+        named = {"Lemma": "Theorem", "Proposition": "Theorem", "Corollary": "Theorem"}
+        named |= {"Fact": "Theorem", "Assumption": "Definition"}
+        kinds = {named.get(name, name) for name in objects}
+        return value in {f"{kind.lower()}s" for kind in kinds} or (value == "text" and not kinds)
+    return value == claim[facet].lower().replace(" ", "-").replace("'", "-")
 
 
 @on_phone_and_desktop
