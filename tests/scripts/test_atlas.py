@@ -177,6 +177,13 @@ def test_a_row_has_the_mean_and_the_standard_error_of_its_seeds():
     assert row["moment_bound"]["mean"] == 2.0
 
 
+def test_settings_name_what_decides_the_results():
+    expected = {"size": 9, "seeds": 4, "probe": 300, "learning_rate": 0.003, "momentum": 0.9}
+    found = atlas.settings(seeds=4, size=9)
+    assert {name: found[name] for name in expected} == expected
+    assert found["frozen_batches"] == 20
+
+
 @pytest.mark.fitted_figures
 def test_the_command_resumes_and_its_page_has_an_answer(tmp_path, monkeypatch):
     runs = {(r["task"], r["normalizer"], r["seed"]): r for r in made_up_runs(1.0)}
