@@ -492,6 +492,16 @@ def test_random_networks_are_timed_by_generator(small_geometry):
     np.testing.assert_array_equal(weights.ours(), weights.peer())
 
 
+def test_each_row_of_random_networks_has_the_draws_of_its_generator(small_geometry, monkeypatch):
+    monkeypatch.setattr(geometry, "GENERATORS", ("threefry2x32", "rbg"))
+    *networks, first, second = geometry.networks()
+    assert not np.array_equal(*(pair.ours() for pair in networks))
+    assert not np.array_equal(*(pair.peer() for pair in networks))
+    np.testing.assert_array_equal(first.ours(), first.peer())
+    np.testing.assert_array_equal(second.peer(), first.peer())
+    assert not np.array_equal(second.ours(), second.peer())
+
+
 @pytest.mark.slow
 def test_trees_and_draws_are_timed_at_any_size(small_geometry):
     for group in list(geometry.groups().values())[1:]:

@@ -23,6 +23,7 @@ from experiments.measures import (
 )
 from experiments.measures.filter_training import Setting
 from experiments.training.scan import scan_steps
+from pruning import channels
 from tests.support.recorded import assert_as_recorded, condense
 
 pytestmark = pytest.mark.usefixtures("users_jax")
@@ -287,6 +288,28 @@ def test_networks_on_digits_see_whole_batches_in_an_order_of_each_epoch(monkeypa
     epochs = [rows[i] + rows[i + 1] for i in (0, 2, 4)]
     assert all(len(set(epoch)) == 128 for epoch in epochs)
     assert len({str(epoch) for epoch in epochs}) == 3
+
+
+def test_each_repair_of_digits_is_the_one_that_its_name_says():
+    """A made-up function in the place of `prune` returns its options."""
+
+    def prune(**options: Any) -> SimpleNamespace:
+        return SimpleNamespace(params=options)
+
+    x, y = np.zeros((16, 2)), np.zeros(16, int)
+    makers = repair_digits.repairs(x, y, prune)
+    found = {n: makers[n]()["repair"] for n in ("merged, transport", "scaled", "least squares")}
+    found["merged, clusters"] = repair_digits.choices(x, prune)["merged, clusters"]()["repair"]
+    greedy = repair_digits.choices(x, prune)["greedy, least squares"]()
+    assert {name: (f.func, f.keywords.get("plan")) for name, f in found.items()} == {
+        "merged, transport": (channels.merge_channels, channels.transport),
+        "scaled": (channels.rescale, None),
+        "least squares": (channels.least_squares, None),
+        "merged, clusters": (channels.merge_channels, None),
+    }
+    assert greedy["score"].func is channels.reconstruction_scores
+    assert greedy["repair"].func is channels.least_squares
+    assert makers["folded"]() == {}
 
 
 def test_images_that_repair_are_eight_equal_parts():
