@@ -17,6 +17,7 @@ from experiments.language import (
     comparison,
     compiled_budget,
     cutting,
+    pruning_run,
     removal,
     repair,
     scores,
@@ -555,6 +556,24 @@ def test_a_smaller_decoder_moves_fewer_bytes_on_a_tpu(family, tmp_path):
     found = compiled_budget.choose(folder, replace(wanted, gigabytes=limit), 16)
     smaller = removal.parameters(model.architecture, model.tensors, found)
     assert 0.3 * size < smaller < size
+
+
+@pytest.mark.parametrize(
+    "wanted", [Wanted(budget=10**9), Wanted(layers=3), Wanted(heads=4), Wanted(gigabytes=1.0)]
+)
+def test_a_model_that_stays_whole_is_refused_for_every_kind_of_budget(
+    wanted, tmp_path, monkeypatch
+):
+    """A made-up function stands for the compiler, which finds that the whole model is allowed."""
+    sizes: Any = {"num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 4}
+    model = model_of(tmp_path / "model", **sizes, hidden_size=24)
+    counts = removal.counts(model.architecture)
+    monkeypatch.setattr(compiled_budget, "choose", lambda *_: counts)
+    with pytest.raises(InputError, match="must remove a part of the model"):
+        pruning_run.choose_counts(tmp_path / "model", model, wanted, 16)
+    monkeypatch.setattr(compiled_budget, "choose", lambda *_: counts._replace(layers=2))
+    smaller = replace(wanted, layers=2)
+    assert pruning_run.choose_counts(tmp_path / "model", model, smaller, 16).layers == 2
 
 
 def test_what_a_removed_layer_added_is_made_up_for_by_the_layers_after_it(tmp_path):

@@ -108,6 +108,24 @@ def test_repairs_without_images_are_made_for_the_first_draw_and_for_all_random_c
     assert names("greedy", 1) == {"greedy, least squares"}
 
 
+def test_random_scores_are_uniform_and_independent_between_groups_and_draws():
+    groups: Any = [SimpleNamespace(size=size) for size in (2000, 2000, 7)]
+
+    def of_draw(draw):
+        task = repair_images.Task(None, {}, (np.zeros(2), np.zeros(2)), 2, 0.5, "random", draw)
+        return task.score()(None, groups)
+
+    first, again, other = of_draw(0), of_draw(0), of_draw(1)
+    assert [len(scores) for scores in first] == [2000, 2000, 7]
+    for scores, same in zip(first, again, strict=True):
+        np.testing.assert_array_equal(scores, same)
+    four = np.array([*first[:2], *other[:2]])
+    for scores in four:
+        assert scipy.stats.kstest(scores, "uniform").pvalue > 1e-4
+    correlations = np.corrcoef(four)[np.triu_indices(4, 1)]
+    assert abs(correlations).max() < 5 / 2000**0.5  # five standard errors
+
+
 def test_a_repair_has_the_processor_time_and_the_memory_that_it_adds(monkeypatch):
     times, memory = iter([3.0, 5.5, 10.0, 10.25]), iter([9_000, 3_000])
     usage = {"getrusage": lambda who: SimpleNamespace(ru_maxrss=next(memory)), "RUSAGE_SELF": 0}
