@@ -844,3 +844,8 @@ def test_the_engine_is_what_decides(key):
     finding = claims.check(claim_of(Sampled("u", 0.5, UNIFORM, "u")), key).findings[0]
     assert finding.draws == direct.samples
     assert abs(finding.estimate - 0.5) < 6 * finding.stderr
+
+
+def test_claims_of_a_generator_are_all_checked(key):
+    found = claims.check_all((claim for claim in [claim_of(Computed("x", lambda: 1.0))] * 2), key)
+    assert len(found) == 2

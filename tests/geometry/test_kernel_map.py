@@ -458,3 +458,9 @@ def test_impossible_arguments(arguments, options, message):
 def test_wrong_arguments_are_named(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call()
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 1.0])
+def test_an_activation_that_mixes_numbers_is_refused_even_if_it_mixes_little(share):
+    with pytest.raises(ValueError, match="activation must map each number by itself"):
+        geometry.mean_field.kernel_map(lambda x: x - share * x.mean())

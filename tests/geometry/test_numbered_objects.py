@@ -21,6 +21,7 @@ PRINTED = Path(__file__).parent / "numbered_objects"
         ("Corollary 2 of Facts 1", ["Corollary 2", "Fact 1"]),
         ("Section 4 or Subtheorem 3", []),
         ("Theorems 3.9 to 3.11", ["Theorem 3.9", "Theorem 3.10", "Theorem 3.11"]),
+        ("Equations 1.1 to 1.2", ["Equation 1.1", "Equation 1.2"]),
         ("Equations 7a to 7c and 9 to 9", [f"Equation {n}" for n in ("7a", "7b", "7c", "9")]),
     ],
 )

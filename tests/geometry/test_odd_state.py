@@ -111,3 +111,9 @@ def test_impossible_sizes():
         with pytest.raises(ValueError, match=message):
             call(n)  # pyright: ignore[reportArgumentType]
     assert escape_step(0.0) == 1 / math.sqrt(math.pi - 1)
+
+
+@pytest.mark.parametrize("n", [500, 1000])
+def test_the_escape_ratio_of_many_samples_tends_to_one(n):
+    """The docstring gives the asymptotic excess, 1.14/n, and promises four digits of the excess."""
+    assert abs((escape_ratio(n) - 1) * n - 1.14) < 6 / n + 0.005

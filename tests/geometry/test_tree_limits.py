@@ -160,3 +160,11 @@ def test_a_large_or_infinite_ratio_has_the_limits_of_its_inverse_with_the_ends_e
         geometry.tree.limits(n, 2.5), geometry.tree.limits(n, 0.4), strict=True
     ):
         np.testing.assert_allclose(found, inverse[::-1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_the_ratio_does_not_depend_on_the_order_of_samples(depth):
+    x = np.array([-3.0, -1.5, 0.25, 2.0, 7.0])
+    sorted_ratio = limit_ratio(jnp.asarray(x), depth=depth)
+    for order in ([4, 0, 2, 1, 3], [2, 4, 3, 0, 1]):
+        np.testing.assert_allclose(limit_ratio(jnp.asarray(x[order]), depth=depth), sorted_ratio)
