@@ -362,3 +362,17 @@ SPOILED = X.at[1, 1].set(math.nan)
 def test_a_traced_nan_is_never_a_number(call):
     assert np.isfinite(jax.jit(call)(X)).all()
     assert np.isnan(jax.jit(call)(SPOILED)).any()
+
+
+@pytest.mark.parametrize(
+    ("function", "fewest"),
+    [
+        (geometry.odd_points.odd_point, 3),
+        (geometry.odd_points.is_odd, 3),
+        (geometry.odd_points.is_invariant, 2),
+        (geometry.mean_field.rescale_step, 4),
+    ],
+)
+def test_gram_matrices_of_too_few_samples_are_refused(function, fewest):
+    with pytest.raises(ValueError, match=rf"gram must have at least {fewest} samples"):
+        function(jnp.eye(fewest - 1))

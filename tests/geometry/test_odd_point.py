@@ -143,17 +143,3 @@ def test_impossible_sizes():
 def test_a_fraction_of_a_sample_or_dimension_is_refused(sizes, name):
     with pytest.raises(ValueError, match=rf"^{name} must be a whole number .*; got 2\.5"):
         invariant_representation(*sizes)
-
-
-@pytest.mark.parametrize(
-    ("function", "fewest"),
-    [
-        (geometry.odd_points.odd_point, 3),
-        (geometry.odd_points.is_odd, 3),
-        (geometry.odd_points.is_invariant, 2),
-        (geometry.mean_field.rescale_step, 4),
-    ],
-)
-def test_gram_matrices_of_too_few_samples_are_refused(function, fewest):
-    with pytest.raises(ValueError, match=rf"gram must have at least {fewest} samples"):
-        function(jnp.eye(fewest - 1))
