@@ -49,7 +49,8 @@ class Options:
       evaluations: Evaluations on ImageNet after training: crops (42 of an image, at five scales),
         whole (whole images) or center (one crop).
       workers: The number of processes that read and crop ImageNet; by default one for each core.
-      coordinator: HOST:PORT of process 0, for several processes; auto on TPU pods and under Slurm.
+      coordinator: HOST:PORT of process 0, for several processes. On TPU pods and under Slurm, give
+        auto.
       processes: The number of processes; auto finds this number.
       process: The number of this process, counted from 0; auto finds this number.
       heartbeat: If a process is silent for this number of seconds, all other processes end.

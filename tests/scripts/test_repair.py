@@ -54,7 +54,7 @@ def test_of_one_draw_the_tests_are_scipy_s():
     limit = margin(cells)
     assert limit is not None
     ttest: Any = scipy.stats.ttest_1samp
-    # At the margin, the one-sided test of the pair with the largest difference has p = 5 %.
+    # With the margin as the limit, the largest p-value of all one-sided tests is 5 %.
     p = [
         max(ttest(d, limit, alternative="less")[1], ttest(d, -limit, alternative="greater")[1])
         for a in values[:, 0]

@@ -32,7 +32,7 @@ The function is called as `zero(eqn, sets, values, result)`.
 
 
 def never(*_: Any) -> None:
-    """None: the result may be nonzero even if all operands are zero."""
+    """Return None: no parameters make the result zero, even if all operands are zero."""
     return
 
 

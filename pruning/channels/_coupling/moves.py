@@ -108,7 +108,7 @@ def iota(eqn: Equation, sets: UnionFind) -> Results:
 def concatenate(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     axis = eqn.params["dimension"]
     parts = (v.axes[axis] for v in values)
-    # A part whose axis is free keeps its size, so its ids become fixed.
+    # An operand that is free along this axis keeps its size, so the ids of the axis become fixed.
     parts = [fixed(p.size) if is_free(p) else p for p in parts]
     axes = [
         np.concatenate(parts) if k == axis else reduce(sets.union, [v.axes[k] for v in values])

@@ -83,7 +83,7 @@ def mean_cosine() -> float:
 
 
 def _normalized(x: np.ndarray) -> np.ndarray:
-    """Line 5 of Algorithm 2, with moments over the batch and all pixels: Figure 1 (a)."""
+    """`x` after line 5 of Algorithm 2, with moments over batch and pixels, as in Figure 1 (a)."""
     return (x - x.mean((0, 1, 2))) / np.sqrt(x.var((0, 1, 2)) + 1e-3)
 
 
