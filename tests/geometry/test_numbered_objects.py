@@ -45,7 +45,7 @@ def test_claims_are_found_by_a_number_or_by_a_part_of_their_names():
     assert claims.about(both, "Theorem 2") == (second,)
     assert claims.about(both, "Theorems 1 and 2") == (first, second)
     assert claims.about(both, "bOUND") == (first,)
-    with pytest.raises(ValueError, match=r"such as Theorem 1, Bound; Lemma 12; got 'Lemma 1'"):
+    with pytest.raises(ValueError, match=r"such as Lemma 12; Theorem 1, Bound; got 'Lemma 1'"):
         claims.about(both, "Lemma 1")
 
 

@@ -97,7 +97,7 @@ def test_outcomes_that_are_not_recorded_end_with_status_1(few, tmp_path, monkeyp
     [
         (
             {"claim": "Theorem 99"},
-            r"--claim must name .* as Section 1, divergence by depth.*; --list shows all names$",
+            r"--claim must name .* as Theorem 1; Theorem .*; --list shows all names$",
         ),
         ({"paper": "other"}, "--paper must be one of unitization, cwda, bn-decomposed, jaxnorm; g"),
         ({"precision": 0.0}, r"--precision must lie in \(0, 2\]; got 0.0"),
