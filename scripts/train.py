@@ -49,8 +49,7 @@ class Options:
       evaluations: Evaluations on ImageNet after training: crops (42 of an image, at five scales),
         whole (whole images) or center (one crop).
       workers: The number of processes that read and crop ImageNet; by default one for each core.
-      coordinator: HOST:PORT of process 0, for several processes. On TPU pods and under Slurm, give
-        auto.
+      coordinator: HOST:PORT of process 0, for several processes; give auto on TPU pods and Slurm.
       processes: The number of processes; auto finds this number.
       process: The number of this process, counted from 0; auto finds this number.
       heartbeat: If a process is silent for this number of seconds, all other processes end.
