@@ -110,7 +110,7 @@ MATRIX = [
         for fault in (cut, emptied, containing(b"\xff"), containing(b"[" * 99_999))
     ),
     Fault(containing(b"[]"), "recipe.json", "recipe.json must hold a JSON dict; its type is list"),
-    Fault(removed, "recipe.json", "recipe.json must be there, because"),
+    Fault(removed, "recipe.json", "recipe.json must exist, because"),
     Fault(containing(b"{}"), "recipe.json", "has dataset None, not digits"),
     Fault(containing(b"text"), "checkpoints-0", "checkpoints-0 must be", 2, ("recipe.json",)),
     Fault(removed, "checkpoints-0", "", 0, ()),
