@@ -598,6 +598,19 @@ CHAINS = {
 }
 
 
+PLAN = np.array([[1.0, 0.0], [0.0, 1.0], [0.25, 0.75], [2.0, 0.0], [0.0, 1.0]])
+
+
+def planned(seen):
+    """A function that returns `PLAN` and adds the features to the list `seen`."""
+
+    def plan(features, keep):
+        seen.append(features)
+        return PLAN
+
+    return plan
+
+
 @pytest.mark.parametrize("name", CHAINS)
 def test_filters_are_means_weighted_by_what_scales_their_outputs_alone(name):
     hidden, before, scales, gain_of = CHAINS[name]
@@ -609,14 +622,9 @@ def test_filters_are_means_weighted_by_what_scales_their_outputs_alone(name):
     params = {"w": rng.normal(1, 2, (3, 5)), "u": rng.normal(1, 2, (5, 2))}
     params |= {k: rng.uniform(0.5, 3, 5) for k in "mbst"}
     groups = pruning.coupled_channels(apply, params, x)
-    plan = np.array([[1.0, 0.0], [0.0, 1.0], [0.25, 0.75], [2.0, 0.0], [0.0, 1.0]])
 
-    def planned(features, keep):
-        seen.append(features)
-        return plan
-
-    small = merged(apply, params, groups, [np.arange(5) < 2], (x,), plan=planned)
-    means = plan / plan.sum(0)
+    small = merged(apply, params, groups, [np.arange(5) < 2], (x,), plan=planned(seen))
+    means = PLAN / PLAN.sum(0)
     own = [k for k in "mbst" if small[k].shape == (2,)]
     expected = {k: params[k] @ means for k in own} | {"w": params["w"] @ means}
     filters = params["w"]
@@ -682,14 +690,9 @@ def test_an_equation_reads_the_outputs_of_both_its_kernels(name):
     params = {k: rng.normal(1, 2, (3, 5)) for k in "vw"} | {"u": rng.normal(1, 2, (5, 2))}
     params |= {k: rng.uniform(0.5, 3, 5) for k in "st"}
     groups = pruning.coupled_channels(apply, params, x)
-    plan = np.array([[1.0, 0.0], [0.0, 1.0], [0.25, 0.75], [2.0, 0.0], [0.0, 1.0]])
 
-    def planned(features, keep):
-        seen.append(features)
-        return plan
-
-    small = merged(apply, params, groups, [np.arange(5) < 2], (x,), plan=planned)
-    means, compared = plan / plan.sum(0), []
+    small = merged(apply, params, groups, [np.arange(5) < 2], (x,), plan=planned(seen))
+    means, compared = PLAN / PLAN.sum(0), []
     for k, scale in zip("vw", scales, strict=True):
         gain, merged_gain = np.ones(5), np.ones(2)
         if scale is not None:

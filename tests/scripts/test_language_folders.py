@@ -155,7 +155,7 @@ def test_readers_see_the_configuration_last_and_a_model_may_be_replaced(tmp_path
 
 @pytest.mark.parametrize(
     ("numbers", "said"),
-    [((0, 2), "has 2 experts, the largest number 2 and 1 shapes"), ((0, 1), None)],
+    [((0, 2), "has 2 experts of 1 shapes, and the largest number is 2"), ((0, 1), None)],
 )
 def test_experts_are_stacked_by_their_numbers(numbers, said, tmp_path):
     """Numbers must begin at 0 without a gap, in any order in the file."""
@@ -167,7 +167,7 @@ def test_experts_are_stacked_by_their_numbers(numbers, said, tmp_path):
             naming.load(tmp_path, "mixtral")
         return
     like = folders.Tensor(tmp_path, 0, np.dtype(np.float32), (2, 3))
-    with pytest.raises(InputError, match="2 experts, the largest number 1 and 2 shapes"):
+    with pytest.raises(InputError, match="2 experts of 2 shapes, and the largest number is 1"):
         naming.stack("name", {0: like, 1: like._replace(shape=(3, 2))})
     # If the family of the model has no such module, a tensor keeps its name and its shape.
     other = "model.layers.0.adapter.experts.1.scale.weight"

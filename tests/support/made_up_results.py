@@ -70,7 +70,12 @@ def made_up_settings() -> dict[str, Any]:
         "command": "python scripts/check_theorems.py",
         "date": "2025-11-21 05:10",
         "environment": {"python": "3.11.2", "device": "CPU"},
-    } | {"seed": 0, "precision": 1.0, "devices": 1, "seconds": 80.0, "level": claims.LEVEL}
+        "seed": 0,
+        "precision": 1.0,
+        "devices": 1,
+        "seconds": 80.0,
+        "level": claims.LEVEL,
+    }
 
 
 def made_up_verdict(claim):

@@ -130,7 +130,7 @@ def stack(name: str, parts: Mapping[int, Tensor]) -> Stack:
     if numbers != list(range(len(parts))) or len(shapes) > 1:
         raise InputError(
             f"the experts of a layer must be numbered from 0 and have one shape; {name} has "
-            f"{len(parts)} experts, the largest number {numbers[-1]} and {len(shapes)} shapes"
+            f"{len(parts)} experts of {len(shapes)} shapes, and the largest number is {numbers[-1]}"
         )
     return Stack(tuple(parts[i] for i in numbers))
 
