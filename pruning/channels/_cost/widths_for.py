@@ -95,9 +95,9 @@ def widths_for(
 ) -> tuple[WidthCost, ...]:
     """The cost of the network at each width of one group, with a mark at widths that save enough.
 
-    For each width, `widths_for` keeps the first channels of `group` and all channels of the other
-    groups, and compiles the network by `resized`. The default measure, `milliseconds`, times calls
-    on the present device. For another device, pass shapes on a topology of
+    For each width, `widths_for` keeps that number of channels of `group` and all channels of the
+    other groups, and compiles the network by `resized`. The default measure, `milliseconds`, times
+    calls on the present device. For another device, pass shapes on a topology of
     `jax.experimental.topologies` as `jax.ShapeDtypeStruct(..., sharding=...)`, and choose a measure
     that uses the compiler's count instead of a time. For a TPU, use `compiled_cycles`.
     `compiled_flops` and `compiled_bytes` do not take tiles into account.

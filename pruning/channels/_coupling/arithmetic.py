@@ -37,10 +37,7 @@ def never(*_: Any) -> None:
 
 
 def same(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The parameters that make the result zero, as the primitive's function `axes` found them.
-
-    This rule is for primitives that only move elements.
-    """
+    """The parameters that make the result zero, as the primitive's function `axes` found them."""
     return result.zero
 
 

@@ -28,11 +28,11 @@ Zero = frozenset[tuple[int, ...]] | None
 The array is zero if at least one parameter of each tuple is zero. None says that the array may be
 nonzero.
 
-A sum of several arrays has the tuples of all terms. Each tuple of a product has the parameters of a
-tuple of each factor.
+A sum has the tuples of all its terms. For a product, one tuple of each factor is joined to a tuple,
+in all combinations.
 """
-# The largest number of tuples in a `Zero`. The limit is needed, because a product of sums has a
-# tuple for each choice of one term from each sum.
+# The largest number of tuples that `_either` makes for a product. The limit is needed, because a
+# product of sums has a tuple for each choice of one term from each sum.
 MAX_TUPLES = 256
 
 
@@ -53,8 +53,8 @@ class ChannelIds(NamedTuple):
       constant: Whether the array is computed from constants only, like a table of angles, or from
         random bits.
       uniform: The parameters that must be zero to make elements equal, as tuples like the tuples of
-        `zero`. If one parameter of each tuple is zero, the elements at all removable channels of an
-        axis are equal.
+        `zero`. If one parameter of each tuple is zero at removed channels, the elements at all
+        removed channels of an axis are equal.
       drawn: The equations that drew the random bits from which the array is computed, outermost
         first.
     """
@@ -266,7 +266,10 @@ class UnionFind:
         normed: bool = False,
         name: tuple[str, str] | None = None,
     ) -> None:
-        """Record that sets of `ids` are pinned, by equations or by the input or output `name`."""
+        """Record why sets of `ids` are pinned, or `normed`: by equations, or by `name`.
+
+        `name` is an input or output of the program.
+        """
         roots = self.find(ids)
         if self.settled or not (roots > FIXED).any():
             return
@@ -411,7 +414,7 @@ class UnionFind:
         return [*rest[:k], self.find(line), *rest[k + 1 :]]
 
     def give_constants_ids(self, values: Values) -> list[ChannelIds]:
-        """Give the constants among `values` the ids of the channels along which they vary.
+        """Give the constants among `values` the ids of the channels along which constants vary.
 
         A constant in the program has the width of the model before pruning. If a constant varies
         along channels, `resized` cuts the constant to the remaining channels.

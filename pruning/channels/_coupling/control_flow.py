@@ -50,7 +50,7 @@ def evaluate(program: Program, sets: UnionFind, values: Values) -> list[ChannelI
 
 
 def _long_folds(program: Program) -> set[int]:
-    """Python's `id()` of each reshape that shuffles channels or makes inputs of a convolution."""
+    """Python's `id()` of each reshape that shuffles channels or makes a convolution's input."""
     readers: dict[Variable, list[Equation]] = {}
     for eqn in program.eqns:
         for variable in eqn.invars:

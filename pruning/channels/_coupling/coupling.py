@@ -89,16 +89,17 @@ def coupled_channels(
     Elementwise operations couple channel i of one operand with channel i of every other operand. A
     convolution or a dense layer couples the input axis of its kernel with the channels of its
     input. The channels of the result are the channels of the kernel's output axis. In a grouped
-    convolution, one channel of every feature group is removed together. In a depthwise convolution,
-    an input channel is removed together with its output channels. If the outputs of a layer are
-    split into parts that are combined later, one channel of every part is removed together. If an
-    axis is reshaped into heads or groups, only whole heads or groups are removed. The analysis
-    follows flattened maps, concatenation, padding, loops and their states, and parameters that are
-    used twice. Three kinds of channels are never removed: channels of inputs and outputs, channels
-    that are added to the zeros of a padded shortcut, and channels that `fixed_channels` names.
+    convolution, a channel of one feature group is removed together with a channel of every other
+    feature group. In a depthwise convolution, an input channel is removed together with its output
+    channels. If the outputs of a layer are split into parts that are combined later, a channel of
+    one part is removed together with a channel of every other part. If an axis is reshaped into the
+    heads of attention or the groups of a group norm, only whole heads or groups are removed. The
+    analysis follows flattened maps, concatenation, padding, loops and their states, and parameters
+    that are used twice. Channels that `fixed_channels` lists are never removed. Examples are
+    channels of inputs and outputs, and channels that are added to the zeros of a padded shortcut.
 
-    The result depends only on shapes. Therefore you can use small images, which are faster, or pass
-    a `jax.ShapeDtypeStruct` instead of any array.
+    The result depends on the shapes of the arrays, but not on their values. Therefore you can pass
+    a `jax.ShapeDtypeStruct` instead of any array. Small images are faster than large images.
 
     Args:
       apply: A function that JAX can trace, such as a model in evaluation mode, without dropout.
@@ -145,10 +146,8 @@ def fixed_channels(
     softmax, and constants and random bits that vary along channels. With `resize`, as in
     `coupled_channels`, norms, constants and random bits do not prevent removal. A `shard_map` that
     splits channels over devices also prevents removal. To remove channels that a `shard_map`
-    splits, read the groups from the same network without `shard_map`. In the result, `line` is the
-    line of the model's code that calls the primitive. Channels of inputs and of outputs come last
-    in the list. For these channels, `primitive` is `input` or `output`, and `line` is a path in the
-    tree of inputs or outputs. Arguments and errors are the same as for `coupled_channels`, but
+    splits, read the groups from the same network without `shard_map`. Channels of inputs and of
+    outputs come last in the list. Arguments and errors are the same as for `coupled_channels`, but
     arrays may have the same path.
 
     Example:
@@ -192,8 +191,8 @@ def channels_of(
 ) -> TracedChannels:
     """The traced program of a model, after channel ids are united and pinned.
 
-    Channels of the inputs are pinned, except for the first `states` inputs. If `pin_outputs` is
-    true, channels of the outputs are also pinned.
+    Channels of all inputs except the first `states` inputs are pinned. If `pin_outputs` is true,
+    channels of the outputs are also pinned.
     """
     (program, result), parameters = trace_apply(apply, params, inputs), describe(params)
     for variable in program.jaxpr.invars:
@@ -231,7 +230,7 @@ def channels_of(
 def _input_ids(
     sets: UnionFind, shape: Sequence[int], path: Any, number: int, state: bool
 ) -> ChannelIds:
-    """The pinned channel ids of an input, or new ids for a state.
+    """The channel ids of an input: new ids for a state, and pinned ids for any other input.
 
     A state is zero at removed channels.
     """

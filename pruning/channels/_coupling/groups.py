@@ -65,9 +65,11 @@ class FixedChannels(NamedTuple):
     """Channels that cannot be removed.
 
     Attributes:
-      primitive: The primitive that would compute another result if the channels were removed.
+      primitive: The primitive that would compute another result if the channels were removed, or
+        `input` or `output` for channels of inputs or outputs.
       paths: The paths of the arrays that have the channels.
-      line: The line of the model's code that calls the primitive.
+      line: The line of the model's code that calls the primitive. For the primitives `input` and
+        `output`, `line` is the path of the array in the tree of inputs or outputs.
     """
 
     primitive: str

@@ -1,4 +1,4 @@
-"""Maps channel ids of operands to channel ids of results, for primitives that only move elements.
+"""Maps channel ids of operands to channel ids of results, for primitives that move elements.
 
 Functions with the arguments `(eqn, sets, *values)` map the channel ids of the operands to the
 channel ids of the results. Functions with the arguments `(eqn, remain, values, results)` return the

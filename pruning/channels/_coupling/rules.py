@@ -4,9 +4,9 @@ Most analyses of traced programs in `pruning` use the table. A row says which ax
 results correspond, when results are zero or equal along channels, and which operands must not be
 zero. The row also gives the parameters of the primitive for smaller shapes, and says whether the
 primitive is a product with a kernel, a sum or a scale. To add a primitive, add a row to the table.
-The test `tests/pruning/test_rows.py` compares each row with results of its primitive. If a
-primitive has no row, no channel of its operands can be removed. The module `control_flow` handles
-calls, branches and loops.
+The test `tests/pruning/test_rows.py` compares nearly all rows with results of their primitives. If
+a primitive has no row, no channel of its operands can be removed. Calls, branches and loops need no
+row: the module `control_flow` analyzes the programs inside them.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,13 +47,15 @@ class Rule(NamedTuple):
         infinite or NaN.
       smaller: A function that returns the changed parameters of the primitive after channels are
         removed.
-      summed: A function `summed(eqn)` that lists the axes over which the primitive sums or reduces.
-        Each entry is a list of pairs (operand, axis), with one pair for each operand that has the
-        axis. `summed` is None if the table does not know the axes.
-      layout: Whether the result has the elements of the first operand, in another shape, order or
-        dtype.
-      signs: The sign of each operand, if the primitive is a sum.
-      scaled: The operands in which the primitive is linear if all other operands are fixed.
+      summed: A function `summed(eqn)` that lists the axes over which the primitive sums or reduces,
+        and which the result does not have. Each entry is a list of pairs (operand, axis), with one
+        pair for each operand that has the axis. `summed` is None if the table does not know the
+        axes.
+      layout: Whether the primitive changes only the shape, the order of axes or the dtype of its
+        first operand.
+      signs: The sign of each operand, if the primitive is a sum or a negation.
+      scaled: For an elementwise product or quotient, the operands in which the primitive is linear
+        if the other operand is fixed.
       linear: A function `linear(eqn, side)` that writes the primitive as a matrix product whose
         kernel is operand `side`.
       random: Whether the primitive draws random bits, which are drawn for the whole width.

@@ -22,7 +22,7 @@ Variable = Var | Literal
 Options = Mapping[str, Any]
 """The parameters of an equation, such as the axes of a sum."""
 Leaf = Any
-"""An array of JAX or NumPy, a traced array, a Python number, or the shape of an array."""
+"""An array of JAX or NumPy, a traced array, a Python number, or a `jax.ShapeDtypeStruct`."""
 Tree = Any
 """A pytree of JAX, such as nested dictionaries of arrays."""
 Apply = Callable[..., Tree]
@@ -161,7 +161,7 @@ def trace_cotangents(eqn: Equation) -> tuple[Program, Program]:
 
 
 def of_all(primals: Sequence[Leaf], tangents: Sequence[Leaf]) -> list[Leaf]:
-    """The tangents of all `primals`, where integer `primals` have zeros of dtype `float0`."""
+    """The tangents of all `primals`; those of integers and Booleans are zeros of dtype `float0`."""
     left = iter(tangents)
     zeros = (np.zeros(x.shape, jax.dtypes.float0) for x in primals)
     return [next(left) if is_floating(x) else zero for x, zero in zip(primals, zeros, strict=True)]

@@ -99,8 +99,8 @@ class Convolution(NamedTuple):
     def squares(self, x: Array) -> Array:
         """The sum Σ x² over the feature map that each row of the matrix multiplies.
 
-        The result has the shape (groups, inputs). All offsets in the window have the sum of the
-        whole feature map.
+        The result has the shape (groups, inputs). For each offset in the window, the result has the
+        sum over the whole feature map.
         """
         maps = jnp.square(x.transpose(self.axes[0])).sum((0, *range(2, x.ndim)))
         return jnp.repeat(maps, math.prod(self.window)).reshape(self.groups, -1)

@@ -23,9 +23,10 @@ Any other package may contain the model.
 def line_of(equations: Sequence[Equation]) -> str:
     """The line of the model's code from which the last equation comes.
 
-    The result is the innermost line outside Python, `pruning.channels` and the `FRAMEWORKS`. If the
-    last equation has no such line, the result is a line of an equation around it. If no equation
-    has such a line, the result is a line of a framework, or an empty string.
+    The result is the innermost line outside Python's standard library, `pruning.channels` and the
+    `FRAMEWORKS`. If the last equation has no such line, the result is a line of an equation around
+    the last equation. If no equation has such a line, the result is a line of a framework, or an
+    empty string.
     """
     for eqn in reversed(equations):
         frames = eqn.source_info.traceback.frames if eqn.source_info.traceback else ()
@@ -58,8 +59,8 @@ def _of_library(filename: str) -> bool:
 def _folders(modules: int) -> tuple[str, ...]:
     """The folders of `pruning.channels` and of the loaded frameworks.
 
-    The result is cached. `modules` is the number of loaded modules. Therefore, after an import of a
-    framework, the result is computed again.
+    The argument `modules` is the number of loaded modules. The result is cached for each number, so
+    the result is computed again after an import of a framework.
     """
     loaded = (sys.modules.get(name) for name in FRAMEWORKS.split())
     files = (getattr(module, "__file__", None) for module in loaded)

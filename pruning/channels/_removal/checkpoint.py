@@ -32,7 +32,7 @@ from pruning.channels._removal.resizing import Resized, resized
 # Orbax's suffix of the folder of a step whose saving has not ended
 UNFINISHED = ".orbax-checkpoint-tmp"
 Notes = dict[str, Any]
-"""The metadata of a checkpoint, as JSON."""
+"""The metadata of a checkpoint, which is stored as JSON."""
 Indices = Mapping[str, Mapping[int, Sequence[int]]]
 """For each array and axis, the indices of the large network that were kept."""
 

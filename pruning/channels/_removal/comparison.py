@@ -56,9 +56,9 @@ def check_program(
 
     Raises:
       ValueError: `apply` does not take its widths from `params`, or computes another function at
-        the smaller widths. The message names the first different equation and its line in the
-        model's code. `keep` does not have one mask for each group, or `params` is not the smaller
-        tree.
+        the smaller widths. The message names the first difference and, if the line is known, its
+        line in the model's code. `keep` does not have one mask for each group, or `params` is not
+        the smaller tree.
     """
     check_keep(groups, keep)
     masks = list(map(np.asarray, keep))

@@ -1,8 +1,7 @@
 """Removes channels from the arrays of a model, or sets them to zero.
 
 Arrays of a tree are matched to parameters by name. Therefore the functions also cut the state of an
-optimizer, such as optax's momentum. The channels that are kept have the same order and values as
-before.
+optimizer, such as Optax's momentum. The kept channels have the same order and values as before.
 """
 
 import math
@@ -48,8 +47,8 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
         Adafactor and SM3 are also cut. An array of an optimizer's state is cut like a parameter if
         the path of the array ends in the path of the parameter. The first name of the parameter's
         path may be missing. Scalars are not changed. After the removal, Adafactor needs a new state
-        if another axis of a kernel is now the longest, or if an axis is now too short to be
-        factored.
+        if another axis of a kernel is now the longest or the second longest, or if an axis is now
+        too short to be factored.
       groups: All or some groups of `coupled_channels`.
       keep: For each group, a boolean vector, true at the channels to keep. At least one element of
         each vector must be true.
@@ -257,8 +256,8 @@ def producers(group: ChannelGroup) -> tuple[Position, ...]:
 
     The result has the positions in kernels on axes over which the model does not sum. If the model
     sums over the axes of all these positions, as between two factors of a matrix, the result has
-    all positions in kernels. An array is a kernel if a channel has several elements in the array.
-    If the group has no kernel, all its arrays count as kernels.
+    all positions in kernels. An array is a kernel if it has another axis of size 2 or more besides
+    the axis of the channels. If the group has no kernel, all its arrays count as kernels.
     """
     shapes = dict(zip(group.parameters.paths, group.parameters.shapes, strict=True))
     kernels = [p for p in group.positions if np.prod(shapes[p.path]) > shapes[p.path][p.axis]]

@@ -55,8 +55,8 @@ Arguments = Sequence[Values]
 class Sized(NamedTuple):
     """A smaller array, the channel ids of the large array, and the value of removed channels.
 
-    `fill(axis)` returns the common value of removed channels along an axis. `fill` is None if this
-    value is zero, or if the removed channels have no common value.
+    `fill(axis)` returns the common value of removed channels along an axis, if they have a common
+    value. `fill` is None if this value is zero or unknown.
     """
 
     array: Leaf

@@ -51,10 +51,11 @@ def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, 
     batch norm with running statistics scales and shifts the outputs of a kernel. `fold_batch_norms`
     multiplies the kernel by the scale, and adds all shifts of a kernel, including its bias, to one
     vector. The kernel and the norm may be in different modules or calls, with transpositions and
-    changes of dtype between them. Grouped, depthwise and transposed convolutions are also folded.
-    Four kinds of norms cannot be folded: a norm before its kernel, a norm after a nonlinearity, a
-    norm whose input is also read elsewhere, and a norm inside a loop or a branch. The outputs of
-    the network do not change, up to rounding in the dtype of the kernels.
+    changes of dtype between them. Norms after grouped, depthwise and transposed convolutions are
+    also folded. A norm cannot be folded if it comes before its kernel or after a nonlinearity, if
+    its input is also read elsewhere, if it is inside a loop or a branch, or if the outputs of the
+    kernel have several axes. The outputs of the network do not change, up to rounding in the dtype
+    of the kernels.
 
     Args:
       apply: A model in evaluation mode, as for `coupled_channels`.
@@ -144,7 +145,8 @@ def _run(apply: Apply, network: "Unfolded", params: Tree, *inputs: Tree) -> Tree
 def _paths(kernels: Sequence[str | None], taken: set[str]) -> list[str]:
     """A path for each folded kernel.
 
-    A kernel keeps its own path, unless another array has this path or the path of the shift.
+    A kernel keeps its own path, unless another array has this path or the path of the shift. A
+    kernel that is not a parameter, such as a sum of two parameters, gets the path `kernel`.
     """
     found: list[str] = []
     for path in kernels:

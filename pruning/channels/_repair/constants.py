@@ -55,9 +55,11 @@ def fold_constants(
     parameter that the program subtracts (a running mean). The contribution is dropped (1) if no
     parameter is added to the sums before the next nonlinearity, (2) if the sum is inside a loop,
     (3) if the model divides by an array of the group, or takes the logarithm or the square root of
-    the array, or (4) if a norm over the channels makes the contribution depend on the inputs. If a
-    convolution pads with zeros, the contribution is smaller along the edges of an image, and the
-    mean contribution over the image is added. Otherwise, the folding is exact.
+    the array, or (4) if the group is `normed`, because after a norm over the channels the
+    contribution depends on the inputs. If a convolution pads with zeros, the contribution is
+    smaller along the edges of an image, and the mean contribution over the image is added. If
+    several sums share a bias, only the contribution to the first sum is added. Otherwise, the
+    folding is exact.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.
@@ -69,7 +71,7 @@ def fold_constants(
         on them.
 
     Returns:
-      A tree of the same shapes as `params`. Only vectors that the program adds or subtracts have
+      A tree of the same shapes as `params`. Only parameters that the program adds or subtracts have
       changed.
 
     Raises:
@@ -118,10 +120,10 @@ def fold_constants(
 class Folding:
     """Evaluates two networks at once, and changes parameters of the second until both are equal.
 
-    The first network has zero filters, and the second has masked channels. If a sum is already
-    equal in both networks, the parameter of this sum must not change. A parameter in `altered` was
-    changed for an earlier sum, although it must not change. These parameters must be in `unchanged`
-    at the next evaluation.
+    The first network has zero filters, and the second has masked channels. If a sum is equal in
+    both networks before any change, the parameter of this sum must not change. The parameters in
+    `altered` were changed for an earlier sum, although they must not change. At the next
+    evaluation, these parameters must be in `unchanged`.
     """
 
     def __init__(

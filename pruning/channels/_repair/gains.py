@@ -27,8 +27,8 @@ class Gain(NamedTuple):
       kernel: The kernel of the outputs, or None if the array is computed from parameters.
       array: The array itself, if it is computed from parameters. Otherwise, the factors that
         multiplied the outputs of the kernel, in the shape of the outputs.
-      deviation: The value of `array` if every running variance under a square root were 1. For a
-        batch norm, this value is the gain times the running standard deviation.
+      deviation: The value of `array` without the running standard deviations by which it was
+        divided. For a batch norm, this value is the gain times the running standard deviation.
       before: The parameters that were added to the outputs, or subtracted, before the first factor.
       leaves: The parameters from which `array` is computed.
       variances: The parameters of `leaves` that are under a square root.
@@ -71,9 +71,9 @@ NO_GAIN = Gain()
 def gains(network: Network, leaves: Sequence[Array]) -> dict[int, Gain]:
     """The gain of each kernel, by the index of the kernel in `leaves`.
 
-    The network must have no dead code. A kernel has no gain in the result if its outputs are also
-    read without the gain, or if a sum before the gain adds something other than one parameter to
-    the outputs.
+    The network must have no dead code. A kernel has no gain in the result if no parameter scales
+    its outputs, if its outputs are also read without the gain, or if a sum before the gain adds
+    something other than one parameter to the outputs.
     """
     found = Gains(leaves)
     parameters = [
@@ -111,7 +111,7 @@ class Gains:
         return results
 
     def read(self, gain: Gain, after: Gain) -> None:
-        """Record that an equation reads outputs with `gain`; its result has the gain `after`.
+        """Record that an equation reads outputs with `gain`, and that its result has gain `after`.
 
         Several equations may read the same outputs only after the gain is complete.
         """

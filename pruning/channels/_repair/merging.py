@@ -112,8 +112,8 @@ def merge_channels(
 def _check_sums_and_constants(groups: Sequence[ChannelGroup], channels: TracedChannels) -> None:
     """Raise if an equation that is not a product with a kernel sums over channels of the groups.
 
-    Raise also if a constant or random bits of the program vary along channels of the groups. Then
-    channels with equal filters have different outputs.
+    The function also raises an error if a constant or random bits of the program vary along
+    channels of the groups, because channels with equal filters then have different outputs.
     """
     sets = channels.sets
     for required in sets.zeroed:
@@ -285,7 +285,7 @@ class Merging:
         return jnp.asarray(x)
 
     def positions(self, i: int, *, incoming: bool = True) -> Iterator[tuple[Merge, Position]]:
-        """The merges and positions of parameter `i`, without axes of inputs unless `incoming`."""
+        """The merges and positions of parameter `i`. Axes of inputs are included if `incoming`."""
         for merge in self.merges:
             for p in merge.group.positions:
                 if p.path == self.paths[i] and (incoming or not p.incoming):

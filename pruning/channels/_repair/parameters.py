@@ -1,8 +1,8 @@
-"""Collects facts about how a network uses its parameters. All repairs use these facts.
+"""Collects facts about how a network uses its parameters. Repairs use these facts.
 
-The equations are visited in the order of `interpret`. For each equation, the module finds three
-facts: whether the equation depends on parameters only, which parameter it adds, and by which kernel
-it multiplies activations.
+The equations are visited in the order of `interpret`. For each equation, the module finds whether
+the equation depends only on parameters, which parameter the equation adds, by which kernel it
+multiplies activations, and whether other equations read the same parameter.
 """
 
 import math

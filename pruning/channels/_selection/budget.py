@@ -51,8 +51,8 @@ def select_within(
     bound does not hold.
 
     `select_within` runs on the host. With `price`, the algorithm chooses steps by `price`, and
-    calls `cost` only about log₂(number of steps) times. Therefore, with
-    `price`, a slow `cost` is acceptable, such as a function that compiles and times the network.
+    calls `cost` only about log₂(number of steps) times. Therefore, with `price`, a slow `cost` is
+    acceptable, such as a function that compiles and times the network.
 
     Args:
       scores: One vector of nonnegative scores for each group; −∞ for channels that were removed

@@ -141,7 +141,7 @@ def select_layerwise(
     """Choose the channels to keep: the ⌊ratio · n⌋ lowest of the n scores of a group are removed.
 
     `select_layerwise` runs on the host, because the masks decide the shapes of the smaller arrays.
-    Inside `jit`, use `lowest` instead.
+    Inside `jit`, use `pruning.ranking.lowest` instead.
 
     Args:
       scores: One vector of scores for each group.
@@ -175,10 +175,10 @@ def select_globally(
 ) -> Masks:
     """Choose the channels to keep: the ⌊ratio · n⌋ lowest scores of all n channels are removed.
 
-    `select_globally` runs on the host. Inside `jit`, use `lowest` on the scores of all groups
-    together. By default, the scores of each group are first divided by the mean of their absolute
-    values. Without this division, small layers would lose most of their channels, because norms
-    grow with the number of weights. With `min_channels` or `round_to`, fewer channels may be
+    `select_globally` runs on the host. Inside `jit`, use `pruning.ranking.lowest` on the scores of
+    all groups together. By default, the scores of each group are first divided by the mean of their
+    absolute values. Without this division, small layers would lose most of their channels, because
+    norms grow with the number of weights. With `min_channels` or `round_to`, fewer channels may be
     removed.
 
     Args:

@@ -39,8 +39,8 @@ def reconstruction_scores(
     read the group. Here x and y are the inputs and outputs of a kernel in the whole network. If the
     program adds a parameter to y, the means of x and y are subtracted from x and y. The penalty λ
     is `ridge` times the mean of Σ x² over the inputs that are not always zero. The score of a
-    channel is the error E after the channel is removed. Scores increase from the first removed
-    channel to the last. Therefore the channels with the lowest scores are the channels that the
+    channel is the error E after the channel is removed. From the first removed channel to the last,
+    scores never decrease. Therefore the channels with the lowest scores are the channels that the
     algorithm removes first. The computation is on the host in float64. The algorithm is ZipLM,
     Kurtic et al. (2023), and the objective is from OSSCAR, Meng et al. (2024). For n channels with
     s inputs each, the algorithm needs n (n s)² s multiplications.
@@ -88,11 +88,11 @@ def swap_channels(
     """Swap kept and removed channels until no swap lowers the error of the next layers.
 
     The error is the error E of `reconstruction_scores`, after the kernels that read the group are
-    fitted by least squares. In each group, the function tries each kept channel in turn,
-    and swaps it with the removed channel that lowers the error most. If no swap lowers the error,
-    the kept channel remains. The number of kept channels does not change. `swap_channels` is the
-    local search of OSSCAR, Meng et al. (2024), in which each swap exchanges one pair of channels.
-    The search can start from the channels that any criterion chose.
+    fitted by least squares. In each group, the function tries each kept channel in turn, and swaps
+    it with the removed channel that lowers the error most. If no swap lowers the error, the kept
+    channel remains. The number of kept channels does not change. `swap_channels` is the local
+    search of OSSCAR, Meng et al. (2024), in which each swap exchanges one pair of channels. The
+    search can start from the channels that any criterion chose.
 
     To use `swap_channels` with `prune`, pass `refine=partial(swap_channels, batches=batches)`.
     `prune` calls `refine` after `select`.
