@@ -1,8 +1,8 @@
 """Criteria for pruning filters, similarities of their rankings, and the removal of channels.
 
 Filters are the rows of a matrix of shape `(filters, dims)`. A criterion gives each filter one
-score, and the filters with the smallest scores are pruned first. Functions are pure and leave
-`jit`, `vmap` and `grad` to the caller.
+score, and the filters with the smallest scores are pruned first. Except for functions that run on
+the host, such as `prune`, functions are pure, so you can apply `jit`, `vmap` and `grad` to them.
 
 On a mesh with Auto or Explicit axes, filters may be sharded along any axis. Norms and standard
 deviations of filters have the sharding of the filters. Results of functions that sort or compare

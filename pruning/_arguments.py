@@ -1,7 +1,7 @@
 """Checks arguments; each error is one sentence that names the wrong argument.
 
-The function `in_largest` divides an array by its largest absolute value. Results that do not depend
-on the unit of the array are computed from the quotient.
+The function `in_largest` divides an array by its largest absolute value. If a result does not
+depend on the unit of the array, the result is computed from the quotient.
 """
 
 import math
@@ -97,7 +97,10 @@ def parameters(minimum: float = -math.inf, /, **numbers: Any) -> tuple[Any, ...]
 
 
 def positive_number(x: Any, name: str) -> None:
-    """Raise `ValueError` unless a number is positive and finite. Traced numbers are not checked."""
+    """Raise `ValueError` unless a number is positive and finite.
+
+    Traced numbers, and arrays with at least one axis, are not checked.
+    """
     real(**{name: x})
     if not is_traced(x) and np.ndim(x) == 0 and not 0 < float(x) < math.inf:
         raise ValueError(f"{name} must be positive and finite; got {x}")
@@ -145,9 +148,9 @@ def inside_unit_interval(x: Float[Array, "*shape"], name: str) -> None:
 def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, ""]]:
     """The array `x` divided by its largest absolute value, and the divisor.
 
-    For zeros, the divisor is 1. Otherwise, the divisor is at most a 64th of the largest float.
-    After the division, sums of squares neither overflow nor underflow to zero. If an element of `x`
-    is NaN or infinite, the divisor is NaN or infinite too.
+    For zeros, the divisor is 1. The divisor is limited to a 64th of the largest float. After the
+    division, sums of squares neither overflow nor underflow to zero. If an element of `x` is NaN or
+    infinite, the divisor is NaN or infinite too.
     """
     largest = jnp.abs(x).max()
     unit = jnp.where(largest == math.inf, math.inf, unit_of(largest))

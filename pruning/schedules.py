@@ -1,7 +1,7 @@
 """Schedules of pruning: ascending fractions of removed channels for the option `ratios` of `prune`.
 
 A curve is a function `curve(target, t)`, where t ∈ (0, 1] is the share of the steps that are
-completed. Every curve ends at `target`.
+completed. The three curves of this module end at `target`.
 """
 
 from collections.abc import Callable

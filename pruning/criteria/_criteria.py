@@ -7,8 +7,9 @@ the filters, because in bfloat16 many filters of a layer would have equal scores
 vector's length is zero at the zero vector, so all gradients are finite. Functions with loops are
 compiled by `jit` in this module. Without this `jit`, JAX would compile each loop at every call
 outside `jit`. If all criteria of a layer are computed under one `jit`, the filters' Gram product is
-computed only once. If a weight of a layer is not finite, all scores by `fermat` and `gm` are NaN.
-If a weight of a filter is not finite, the filter's scores by the other criteria are not finite.
+computed only once. If a weight of a layer is not finite, all scores by `fermat`, `gm` and
+`repr_score` are NaN. If a weight of a filter is not finite, the scores of this filter by `l1_norm`
+and `l2_norm` are not finite.
 """
 
 from collections.abc import Callable

@@ -54,8 +54,9 @@ def expected_spearman(
     The formula was compared with layers drawn at random. The relative error of 1 minus the mean
     correlation was at most 6% for at least 16 filters of 27 dims (8% for fermat with gm), and at
     most 12% for 8 filters of 9 dims. As dims grows, only the mean for fermat with gm tends to 1. As
-    the number of filters grows, the means for l2 with fermat or gm tend to 1. As both grow, the
-    mean for l1 with l2 tends to 0.930. The gradient is finite except for l1 with l2 at dims = 1.
+    the number of filters grows, the means of the three pairs without l1 tend to 1. As both grow,
+    the mean for l1 with l2 tends to 0.930. The gradient is finite except for l1 with l2 at dims =
+    1.
 
     If a criterion of `CRITERIA` is not in the table, ρ is unknown and the result is NaN. The result
     is also NaN where an array `num_filters` is below 2 or an array `dims` is below 1.

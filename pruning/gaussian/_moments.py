@@ -23,7 +23,7 @@ Parameter = int | float | Float[Array, "..."]
 def half_normal_moment(std: Parameter, order: Parameter) -> Float[Array, "..."]:
     """Moment E|x|^order of a Gaussian weight: σ^j 2^(j/2) Γ((j + 1)/2) / √π, ∞ for order ≤ −1.
 
-    Here j is `order` and σ is `std`. Eq. 14 is the chi moment of order 1, σ √(2/π). Eq. 15 is the
+    Here j is `order` and σ is `std`. Eq. 14 is the moment of order 1, σ √(2/π). Eq. 15 is the
     variance σ² (1 − 2/π).
 
     Example:

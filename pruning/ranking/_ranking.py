@@ -156,8 +156,8 @@ def gaussian_similarity(
     """`similarity` of random layers, for comparison with trained layers.
 
     `samples` layers are drawn from N(0, I). Each layer has `num_filters` filters of `dims` weights.
-    `ratio` is the fraction of filters for the overlap. For many filters, the means of the results
-    tend to `expected_spearman` and `expected_overlap`.
+    `ratio` is the fraction of filters for the overlap. For many filters of many dims, the means of
+    the results tend to `expected_spearman` and `expected_overlap`.
 
     Raises:
       TypeError: `num_filters`, `dims` or `samples` is not an `int`, or `key` is not a random key.

@@ -82,7 +82,7 @@ def ks_generalized_gaussian(
       samples: The number of random samples. The p-value is at least 1/(1 + samples).
 
     Raises:
-      ValueError: `x` is empty.
+      ValueError: `x` is empty, or `shape` is not positive and finite.
 
     Example:
       >>> x = jax.random.laplace(jax.random.key(0), (400,), "float32")

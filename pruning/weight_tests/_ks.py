@@ -29,7 +29,7 @@ def ks_normal(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Test
     √n D for n elements. If `scale` is not given, the root mean square of the data is used, as in
     the first test of Huang et al. (2020). Without `scale`, the p-value is slightly conservative: at
     n = 2000, tests of nominal size 10, 5 and 1% have size 8.3, 4.1 and 0.8%. For an exact p-value,
-    use `lilliefors`. Without `scale`, data that are all zero give NaN.
+    use `lilliefors` with `mean_known=True`. Without `scale`, data that are all zero give NaN.
 
     Example:
       >>> statistic, p_value = ks_normal(jnp.ones(512))

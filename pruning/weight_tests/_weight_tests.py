@@ -30,9 +30,9 @@ class Covariance(NamedTuple):
     """Diagnostics of the covariance matrix of filters: z-scores, and the range of the eigenvalues.
 
     For Gaussian filters, the z-scores are about N(0, 1). Eigenvalues are in units of the mean
-    variance c². For Gaussian filters, the eigenvalues lie in the interval of Marchenko and Pastur,
-    (1 ± √(n/(dims − 1)))². Therefore the matrix is not close to a multiple of the identity, even if
-    each element of the matrix is close to the same element of the multiple.
+    variance c². For many Gaussian filters of many dims, the eigenvalues lie in the interval of
+    Marchenko and Pastur, (1 ± √(n/(dims − 1)))². Therefore the matrix is not close to a multiple of
+    the identity, even if each element of the matrix is close to the same element of the multiple.
     """
 
     diagonal: Float[Array, ""]  # z-score of the spread of the variances

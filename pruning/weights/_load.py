@@ -38,9 +38,10 @@ def load(
     `load` runs on the host, and reads these sources: safetensors, npz, Flax msgpack, both formats
     of PyTorch's .pt, .pth and .th, Keras's .h5 and .keras (with h5py), directories of Orbax
     checkpoints, models of Hugging Face by their folder or the index of their shards, and live
-    states of NNX and Linen. Layers from files of PyTorch, Flax and Keras are in the order of the
-    network. Layers from an npz file are in the order of the file. Layers from other files are
-    sorted by name, with numbers in numerical order. The name of a layer is its path joined by dots.
+    states of NNX and Linen. Layers from files of PyTorch, Flax and NumPy are in the order of the
+    file. Layers from a Keras file are in the order of the network if the file lists the names of
+    its layers, as older .h5 files do. Layers from other files are sorted by name, with numbers in
+    numerical order. The name of a layer is its path joined by dots.
 
     Arrays whose name ends in `weight` are read as PyTorch's, (cout, cin, *window), and are
     transposed. Weight norm, spectral norm and recurrent layers divide a weight into several arrays

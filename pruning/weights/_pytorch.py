@@ -152,7 +152,10 @@ def _in_a_row(file: io.BufferedReader, path: Path, max_bytes: int) -> Mapping:
 
 
 def _arrays(tree: Any, content: Callable[[str], bytes | memoryview], file: str) -> Mapping:
-    """The tensors of a file as arrays by name. A warning names up to five objects left out."""
+    """The tensors of a file as arrays by name.
+
+    Objects that cannot be read are left out. A warning names up to five of these objects.
+    """
     if not isinstance(tree, Mapping):
         kind = tree.name if type(tree) is Unknown else type(tree).__name__
         raise WeightsError(f"the file must hold a dictionary of tensors; it holds a {kind}")
