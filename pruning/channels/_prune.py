@@ -141,8 +141,8 @@ def prune(
         from the checkpoint, and `load_pruned` reads the checkpoint.
 
     Raises:
-      TypeError: `ratios` is not a list or a tuple, `budget` is not a number, a list or a tuple, or
-        a given function does not take the arguments that it would get.
+      TypeError: `ratios` is not a sequence of numbers, `budget` is neither a number nor a sequence
+        of numbers, or a given function does not take the arguments that it would get.
       ValueError: `apply` is a network in training mode, which computes statistics from the batch
         instead of running statistics. Neither `ratios` nor `budget` is given, or both are. The
         `ratios` are not ascending or do not lie in (0, 1). The budgets are not descending, are not

@@ -44,8 +44,8 @@ The kind of all other classes is `custom_vjp`.
 class Call(NamedTuple):
     """The program that an equation calls.
 
-    `kind` is `jit`, `checkpoint`, `custom_jvp` or `custom_vjp`. `options` are the options of
-    `jax.checkpoint`, and empty for other kinds.
+    `kind` is `jit`, `checkpoint`, `custom_jvp` or `custom_vjp`. For the kind `checkpoint`,
+    `options` are the options of `jax.checkpoint`. For other kinds, `options` is empty.
     """
 
     program: Program

@@ -85,7 +85,7 @@ def resized(
 
     Use `resized` if `apply` itself fails at the smaller widths, or computes another function.
     Examples are modules of `flax.linen`, and models with widths in the code, depthwise
-    convolutions, attention, norms over channels, or programs that depend on a shape. If the removed
+    convolutions, attention, norms over channels, or branches that depend on a shape. If the removed
     channels have a nonzero value, sums over channels include this value. `apply` is traced with the
     shapes before pruning, so the arrays before pruning are not needed. The returned function can be
     compiled, differentiated and batched, and uses the model's rules of `jax.custom_jvp` and

@@ -47,15 +47,15 @@ ANOTHER = (
 def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, Arrays]:
     """Fold the batch norms of a model into kernels and shifts.
 
-    `fold_batch_norms` returns a function without batch norms, and the arrays of this function. A
-    batch norm with running statistics scales and shifts the outputs of a kernel. `fold_batch_norms`
-    multiplies the kernel by the scale, and adds all shifts of a kernel, including its bias, to one
-    vector. The kernel and the norm may be in different modules or calls, with transpositions and
-    changes of dtype between them. Norms after grouped, depthwise and transposed convolutions are
-    also folded. A norm cannot be folded if it comes before its kernel or after a nonlinearity, if
-    its input is also read elsewhere, if it is inside a loop or a branch, or if the outputs of the
-    kernel have several axes. The outputs of the network do not change, up to rounding in the dtype
-    of the kernels.
+    A batch norm with running statistics scales and shifts the outputs of a kernel.
+    `fold_batch_norms` multiplies the kernel by the scale, and sums all shifts of its outputs,
+    including the bias, in one vector. `fold_batch_norms` returns a function without the folded
+    norms, and the arrays of this function. The kernel and the norm may be in different modules or
+    calls, with transpositions and changes of dtype between them. Norms after grouped, depthwise and
+    transposed convolutions are also folded. A norm cannot be folded if it comes before its kernel
+    or after a nonlinearity, if its input is also read elsewhere, if it is inside a loop or a
+    branch, or if the outputs of the kernel have several axes. The outputs of the network do not
+    change, up to rounding in the dtype of the kernels.
 
     Args:
       apply: A model in evaluation mode, as for `coupled_channels`.
