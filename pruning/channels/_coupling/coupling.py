@@ -110,8 +110,8 @@ def coupled_channels(
         and variances are still computed over the whole width, with zeros at removed channels. With
         `resize`, the groups also include channels along which a constant varies, such as the angles
         of rotary positions. Without `resized`, the smaller model would divide by the smaller width,
-        or combine smaller arrays with a constant of the old size. In groups that need `resized`,
-        the attribute `normed` is true. By default, the result has no `normed` groups.
+        or combine smaller arrays with a constant of the old size. In these additional groups, the
+        attribute `normed` is true.
 
     Raises:
       ValueError: `apply` cannot be traced at these arguments. Two arrays of `params` have the same
