@@ -37,8 +37,8 @@ class Rule(NamedTuple):
         that cannot be cut.
       zero: A function that returns the parameters that make a result zero, from the parameters that
         make the operands zero.
-      uniform: Whether the results are equal along channels if all operands are equal along these
-        channels.
+      uniform: Whether the results are known to be equal along channels if all operands are equal
+        along these channels.
       nonzero: When the result is never zero. The value "always" needs no condition, and "all" needs
         all operands to be nonzero. The value "positive" needs one operand to be a positive number,
         such as the eps that is added to a variance.

@@ -53,13 +53,13 @@ def fold_constants(
     nonlinearity. The constant contributes to the sums of the next layer. This contribution is added
     to the first parameter that the program adds to the sums (a bias), or subtracted from the first
     parameter that the program subtracts (a running mean). The contribution is dropped (1) if no
-    parameter is added to the sums before the next nonlinearity, (2) if the sum is inside a loop,
-    (3) if the model divides by an array of the group, or takes the logarithm or the square root of
-    the array, or (4) if the group is `normed`, because after a norm over the channels the
-    contribution depends on the inputs. If a convolution pads with zeros, the contribution is
-    smaller along the edges of an image, and the mean contribution over the image is added. If
-    several sums share a bias, only the contribution to the first sum is added. Otherwise, the
-    folding is exact.
+    parameter is added to the sums before the next nonlinearity, (2) if the sum is inside a loop, a
+    branch or a `shard_map`, (3) if the model divides by an array of the group, or takes the
+    logarithm or the square root of the array, or (4) if the group is `normed`, because after a norm
+    over the channels the contribution depends on the inputs. If a convolution pads with zeros, the
+    contribution is smaller along the edges of an image, and the mean contribution over the image is
+    added. If several sums share a bias, only the contribution to the first sum is added. Otherwise,
+    the folding is exact.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.

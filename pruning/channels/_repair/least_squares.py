@@ -83,9 +83,10 @@ def least_squares(
     Raises:
       ValueError: `ridge` is empty or has a negative number. `batches` is empty, or has only one
         batch although there are several values of `ridge`. The shapes of batches differ. A kernel
-        with removed inputs is read inside a loop or more than once, or is computed from other
-        parameters. Second moments are not finite, or there are too few rows for a `ridge` of zero.
-        `apply` cannot be traced at these arguments. `mask_channels` would raise an error.
+        with removed inputs is read inside a loop, a branch or a `shard_map`, or more than once, or
+        is computed from other parameters. Second moments are not finite, or there are too few rows
+        for a `ridge` of zero. `apply` cannot be traced at these arguments. `mask_channels` would
+        raise an error.
       TypeError: `mask_channels` would raise a TypeError.
 
     Example:

@@ -98,8 +98,8 @@ def wanda_scores(
 
     Raises:
       TypeError: A later layer has complex weights.
-      ValueError: `apply` cannot be traced. No convolution or product outside of loops, whose kernel
-        is an array of `params`, reads a group.
+      ValueError: `apply` cannot be traced. No convolution or product outside of loops and branches,
+        whose kernel is an array of `params`, reads a group.
 
     Example:
       >>> import numpy as np
