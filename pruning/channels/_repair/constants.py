@@ -56,10 +56,11 @@ def fold_constants(
     parameter is added to the sums before the next nonlinearity, (2) if the sum is inside a loop, a
     branch or a `shard_map`, (3) if the model divides by an array of the group, or takes the
     logarithm or the square root of the array, or (4) if the group is `normed`, because after a norm
-    over the channels the contribution depends on the inputs. If a convolution pads with zeros, the
-    contribution is smaller along the edges of an image, and the mean contribution over the image is
-    added. If several sums share a bias, only the contribution to the first sum is added. Otherwise,
-    the folding is exact.
+    over the channels the contribution depends on the inputs. If one element of a bias is added to
+    elements with different contributions, the mean contribution is added. For example, if a
+    convolution pads with zeros, the contribution is smaller along the edges of an image. If several
+    sums share a bias, only the contribution to the first sum is added. Otherwise, the folding is
+    exact.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.
@@ -118,7 +119,7 @@ def fold_constants(
 
 
 class Folding:
-    """Evaluates two networks at once, and changes parameters of the second until both are equal.
+    """Evaluates two networks at once, and changes biases of the second to make their sums equal.
 
     The first network has zero filters, and the second has masked channels. If a sum is equal in
     both networks before any change, the parameter of this sum must not change. The parameters in
