@@ -54,7 +54,7 @@ def least_squares(
     *,
     ridge: Sequence[int | float] = RIDGE,
 ) -> Tree:
-    """Fit the kernels that read removed channels to data. Call this before `remove_channels`.
+    """Fit the kernels that read removed channels to data. The next step is `remove_channels`.
 
     The function fits every convolution and every product with a kernel whose inputs change, in the
     order of the program. The new kernel W minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all positions.

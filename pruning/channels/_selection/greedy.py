@@ -330,8 +330,8 @@ class Block:
 class Missing(NamedTuple):
     """Matrices from which the effect of adding a removed channel to a block is computed.
 
-    If a channel is added, the error times Σ ‖y‖² decreases by tr Rᵀ A⁻¹ R, with A and R as below, G
-    and W₀ as in `Block`, and the block's kernel W.
+    If a channel is added, the error times Σ ‖y‖² decreases by tr Rᵀ A⁻¹ R. The matrices A and R are
+    defined below, G and W₀ are defined in `Block`, and W is the attribute `kernel` of the block.
 
     Attributes:
       channels: The removed channels that the block reads.
