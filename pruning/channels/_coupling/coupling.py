@@ -2,8 +2,8 @@
 
 `coupled_channels` traces `apply(params, *inputs)` and evaluates the program on channel ids. A
 channel is a set of positions (array, axis, index) that must be removed together. The model without
-these positions gives the same outputs as the whole model with zeros at these positions. If the
-library cannot prove that the outputs are the same, the channel cannot be removed, and
+these positions gives the same outputs as the whole model after `mask_channels` sets the channel to
+zero. If the library cannot prove that the outputs are the same, the channel cannot be removed, and
 `fixed_channels` gives the reason. Channels of the model's inputs and outputs are never removed.
 """
 

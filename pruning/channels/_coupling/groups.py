@@ -26,8 +26,9 @@ class Position(NamedTuple):
       indices: The indices of the channels along the axis, (size, repeats), with one row for each
         channel. A channel has several indices if, for example, a feature map is flattened.
       incoming: Whether the model sums over the axis, as over the input axis of a kernel.
-      masked: Whether `mask_channels` sets the array to zero at removed channels. `masked` is false
-        if the model divides by the array, or takes the square root or the logarithm of the array.
+      masked: Whether `mask_channels` sets the array to zero at removed channels. If the model
+        divides by an array of the group, or takes its square root or logarithm, `masked` is true
+        only for arrays that must be zero, such as the kernel that reads the channels.
     """
 
     path: str

@@ -90,13 +90,14 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
 
 
 def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
-    """Set all positions of removed channels in `params` to zero.
+    """Set removed channels in `params` to zero.
 
     A removed channel adds zero to all later layers, even if a nonlinearity makes the channel
-    nonzero, because the weights of the next kernel for the removed channel are also zero. An array
-    is not set to zero if the model divides by the array, or takes its square root or logarithm.
-    Therefore these operations cause no infinite values or derivatives. `keep` may be traced.
-    Arguments and errors are the same as for `remove_channels`, but a group may lose all channels.
+    nonzero, because the weights of the next kernel for the removed channel are also zero. If the
+    model divides by an array of a group, or takes its square root or logarithm, only arrays that
+    must be zero are set to zero, such as the next kernel. Therefore these operations cause no
+    infinite values or derivatives. `keep` may be traced. Arguments and errors are the same as for
+    `remove_channels`, but a group may lose all channels.
     """
 
     def zeroed(leaf: Leaf, axis: int, mask: Leaf) -> Leaf:
