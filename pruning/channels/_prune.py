@@ -143,10 +143,10 @@ def prune(
     Raises:
       TypeError: `ratios` is not a sequence of numbers, `budget` is neither a number nor a sequence
         of numbers, or a given function does not take the arguments that it would get.
-      ValueError: `apply` is a network in training mode, which computes statistics from the batch
-        instead of running statistics. Neither `ratios` nor `budget` is given, or both are. The
-        `ratios` are not ascending or do not lie in (0, 1). The budgets are not descending, are not
-        positive, or are less than the cost of the network with the fewest channels. `cost` or
+      ValueError: `apply` runs the network in training mode, that is, computes new running
+        statistics and does not return them. Neither `ratios` nor `budget` is given, or both are.
+        The `ratios` are not ascending or do not lie in (0, 1). The budgets are not descending, are
+        not positive, or are less than the cost of the network with the fewest channels. `cost` or
         `batch_sizes` is given with `ratios`. No channel can be removed, or the last ratio or budget
         removes none. A name of `exclude` or `round_to` matches no layer with channels that can be
         removed. A score is NaN, or a group does not have one score for each channel. `apply` cannot

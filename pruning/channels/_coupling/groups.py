@@ -66,7 +66,7 @@ class FixedChannels(NamedTuple):
     """Channels that cannot be removed.
 
     Attributes:
-      primitive: The primitive that would compute another result if the channels were removed, or
+      primitive: The primitive that may compute another result if the channels are removed, or
         `input` or `output` for channels of inputs or outputs.
       paths: The paths of the arrays that have the channels.
       line: The line of the model's code that calls the primitive. For the primitives `input` and
