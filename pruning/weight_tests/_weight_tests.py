@@ -1,8 +1,8 @@
 """Tests the spread, mean and covariance of filters that are assumed to come from N(0, c² I).
 
-For tests of single weights, see `_ks`. A small p-value of `std_equivalence` or `mean_equivalence`
-supports the claim of Huang et al. (2020), because the hypothesis of these tests is the opposite of
-the claim. Statistics and p-values are in at least float32.
+For tests of the distribution of weights, see `_ks`. A small p-value of `std_equivalence` or
+`mean_equivalence` supports the claim of Huang et al. (2020), because the hypothesis of these tests
+is the opposite of the claim. Statistics and p-values are in at least float32.
 """
 
 from typing import NamedTuple

@@ -17,7 +17,7 @@ Shape = tuple[int, ...]
 
 
 def large_tree(params: Tree, groups: Sequence[ChannelGroup], keep: Sequence[np.ndarray]) -> Tree:
-    """The shapes of the tree before channels were removed, with the containers of `params`.
+    """The shapes of the arrays before removal, in a tree with the structure of `params`.
 
     Raises:
       ValueError: The arrays of `params` are not those that remain after removal.
