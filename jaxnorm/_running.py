@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from jaxnorm._statistics import BatchStatistics, Correction
+from jaxnorm._statistics import BatchStatistics, Correction, sample_mask
 from jaxnorm.internal import check_array, check_flags, check_function, check_range, check_whole
 
 Normalize = Callable[..., tuple[Array, BatchStatistics]]
@@ -61,6 +61,13 @@ def check_axis(x: Any, axis: int) -> None:
         )
 
 
+def mask_of_samples(mask: Array, x: Array, axis: int) -> Bool[Array, "*batch"]:
+    """The mask of a layer as one boolean for each index of the other axes of `x` than `axis`."""
+    check_array(mask, "mask")
+    of_last = jnp.moveaxis(mask, axis, -1) if mask.ndim == x.ndim else mask
+    return sample_mask(jnp.moveaxis(x, axis, -1), of_last, "mask")
+
+
 def apply(
     normalize: Normalize,
     x: Array,
@@ -81,11 +88,10 @@ def apply(
     features = running.mean.shape[0]
     if x.shape[axis] != features:
         raise ValueError(f"axis {axis} of x must hold {features} features; got shape {x.shape}")
-    if mask is not None:
-        check_array(mask, "mask")
-        mask = jnp.moveaxis(mask, axis, -1) if mask.ndim == x.ndim else mask
-    given = BatchStatistics(running.mean, running.var, jnp.ones((), running.mean.dtype))
     last = jnp.moveaxis(x, axis, -1)
+    if mask is not None:
+        mask = mask_of_samples(mask, x, axis)
+    given = BatchStatistics(running.mean, running.var, jnp.ones((), running.mean.dtype))
     y, batch = normalize(last, statistics=given if use else None, where=mask)
     y = jnp.moveaxis(y, -1, axis).astype(jnp.result_type(x) if dtype is None else dtype)
     if use and update:

@@ -256,20 +256,20 @@ def channels(parameter: Float[Array, " c"], x: Array) -> Array:
     return parameter.reshape([1] * (x.ndim - 1) + [-1])
 
 
-def sample_mask(x: Array, where: Array) -> Bool[Array, "*batch"]:
+def sample_mask(x: Array, where: Array, name: str = "where") -> Bool[Array, "*batch"]:
     """The mask `where` as one boolean for each index of the leading axes of `x`.
 
-    The mask may have one more axis, of size 1.
+    The mask may have one more axis, of size 1. Error messages call the mask `name`.
     """
-    check_array(where, "where")
+    check_array(where, name)
     if where.dtype != bool:
-        raise TypeError(f"where must be boolean; got {where.dtype}: pass where != 0")
+        raise TypeError(f"{name} must be boolean; got {where.dtype}: pass {name} != 0")
     samples = where[..., 0] if where.ndim == x.ndim and where.shape[-1] == 1 else where
     if samples.ndim != x.ndim - 1 or any(
         m not in (1, n) for m, n in zip(samples.shape, x.shape[:-1], strict=True)
     ):
         raise ValueError(
-            f"where must broadcast to shape {x.shape[:-1]}, one boolean per sample, or have one "
+            f"{name} must broadcast to shape {x.shape[:-1]}, one boolean per sample, or have one "
             f"more axis of size 1; got {where.shape}"
         )
     return jnp.broadcast_to(samples, x.shape[:-1])

@@ -1,6 +1,5 @@
 """Computes new running statistics for a whole model."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
@@ -11,7 +10,8 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array
 
-from jaxnorm._statistics import BatchStatistics, merge_statistics, sample_mask
+from jaxnorm._running import mask_of_samples
+from jaxnorm._statistics import BatchStatistics, merge_statistics
 from jaxnorm.internal import check_function
 from jaxnorm.nnx._surgery import batch_norms
 
@@ -121,11 +121,9 @@ def _counting(kind: type[Any]) -> type[Any]:
         def __call__(
             self, x: Array, *args: Any, mask: Array | None = None, **options: Any
         ) -> Array:
-            last = jnp.moveaxis(x, self.axis, -1)
-            count = jnp.asarray(math.prod(last.shape[:-1]))
+            count = jnp.asarray(x.size // x.shape[self.axis])
             if mask is not None:
-                of_last = jnp.moveaxis(mask, self.axis, -1) if mask.ndim == x.ndim else mask
-                count = sample_mask(last, of_last).sum()
+                count = mask_of_samples(mask, x, self.axis).sum()
             self.count.set_value(count.astype(jnp.float32))
             return super().__call__(x, *args, mask=mask, **options)
 

@@ -20,6 +20,7 @@ from pruning.channels._cost.cost_at import cost_at
 from pruning.channels._coupling.coupling import coupled_channels, fixed_channels
 from pruning.channels._coupling.groups import ChannelGroup, FixedChannels, describe
 from pruning.channels._program.calls import Apply, Tree
+from pruning.channels._program.interpret import check_apply
 from pruning.channels._program.lines import at
 from pruning.channels._removal.checkpoint import Pruned, resume, write
 from pruning.channels._removal.comparison import check_program
@@ -168,7 +169,7 @@ def prune(
       (2, 4)
     """
     check_on_host("prune", params, instead="prune first, and compile the smaller network")
-    check_function(apply, "apply", "lambda params, x: ...")
+    check_apply(apply)
     check_names(exclude, "exclude")
     check_flags(equal_repeats=equal_repeats, resize=resize, fold=fold)
     _check_functions(params, score, refine, repair, recalibrate, fine_tune, callback, resize)

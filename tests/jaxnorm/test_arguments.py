@@ -65,7 +65,9 @@ WRONG_TYPES = {
     "where must be boolean; got float64: pass where != 0": [
         lambda: jaxnorm.batch_norm(X, where=jnp.ones(4)),
         lambda: jaxnorm.batch_statistics(X, where=jnp.ones(4)),
-        lambda: jaxnorm.nnx.BatchNorm(3, rngs=nnx.Rngs(0))(X, mask=jnp.ones(4)),
+    ],
+    "mask must be boolean; got float64: pass mask != 0": [
+        lambda: jaxnorm.nnx.BatchNorm(3, rngs=nnx.Rngs(0))(X, mask=jnp.ones(4))
     ],
     "alpha must hold numbers; got <U3": [
         lambda: jaxnorm.unitized_batch_norm(X, NUMPY_HALF),
@@ -210,6 +212,10 @@ def test_wrong_options_of_layers_are_named_in_both_frameworks(name, option):
 LENGTHS = "mean_x, var_x, mean_y, var_y must have the same length; got 3, 3, 2, 2"
 EXCESS_LENGTHS = "mean_x, excess_x, mean_y, excess_y must have the same length; got 3, 3, 2, 2"
 WRONG_SHAPES = {
+    r"mask must broadcast to shape \(4,\), one boolean per sample, or have one more axis of size "
+    r"1; got \(3,\)": [
+        lambda: jaxnorm.nnx.BatchNorm(3, rngs=nnx.Rngs(0))(X, mask=jnp.ones(3, bool))
+    ],
     r"axis must name axes of an array of shape \(4, 3\); got 5": [
         lambda: jaxnorm.unit_vector(X, axis=5),
         lambda: jaxnorm.unitize(X, 0.5, axis=5),

@@ -1,8 +1,8 @@
 """The channels that are coupled in networks of every kind, and those that cannot be removed."""
 
+import re
 import time
 from functools import partial
-from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +15,22 @@ from jax import lax
 import jaxnorm
 import pruning.nnx
 from jaxnorm import models
-from pruning import coupled_channels, mask_channels, remove_channels
-from pruning.channels import Position, channel_scores, fixed_channels, resized
+from pruning import (
+    cost,
+    coupled_channels,
+    load_pruned,
+    mask_channels,
+    prune,
+    remove_channels,
+    resized,
+)
+from pruning.channels import (
+    Position,
+    channel_scores,
+    fixed_channels,
+    fold_batch_norms,
+    output_error,
+)
 from pruning.channels._coupling.channel_ids import FIXED, NO_CHANNEL, UnionFind
 from pruning.channels._coupling.coupling import channels_of
 from tests.support import prunable
@@ -260,21 +274,44 @@ def test_shapes_are_enough():
 
 def test_an_nnx_module_is_no_pure_function():
     model = nnx.BatchNorm(4, rngs=nnx.Rngs(0))  # changes its statistics in place
-    with pytest.raises(ValueError, match=r"traceable .* see pruning\.nnx\.prune\); got"):
+    with pytest.raises(ValueError, match=r"traceable .* see pruning\.nnx\.prune; .*\); got"):
         coupled_channels(lambda params, x: model(x), {}, jnp.ones((3, 4)))
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_a_flax_model_as_apply_is_referred_to_its_functions():
+def test_a_state_among_the_inputs_of_an_nnx_model_is_refused():
     model = models.MLP(inputs=3, widths=(4,), classes=2, rngs=nnx.Rngs(0))
     x = jnp.ones((1, 3), "float32")
-    for args in ((x,), (nnx.state(model), x)):
-        with pytest.raises(TypeError, match=r"got a flax.nnx model: use pruning.nnx.prune\(model"):
-            coupled_channels(cast(Any, model), *args)
     with pytest.raises(
         TypeError, match=r"^model must be a function of the inputs \(here 2\); got MLP\("
     ):
         pruning.nnx.prune(model, nnx.state(model), x, ratios=[0.5])
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("model", "cure"),
+    [
+        (nnx.Linear(3, 2, rngs=nnx.Rngs(0)), "a flax.nnx model: use pruning.nnx.prune(model"),
+        (linen.Dense(2), "Dense, a flax.linen module: pass its method apply, with all of its var"),
+    ],
+    ids=["nnx", "linen"],
+)
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model, x: prune(model, {}, x, ratios=[0.5]),
+        lambda model, x: coupled_channels(model, {}, x),
+        lambda model, x: cost(model, {}, x),
+        lambda model, x: resized(model, (), ()),
+        lambda model, x: load_pruned("folder", model),
+        lambda model, x: output_error(model, {}, x),
+        lambda model, x: fold_batch_norms(model, {}, x),
+    ],
+)
+def test_a_module_as_apply_is_refused_with_the_function_to_pass(call, model, cure):
+    with pytest.raises(TypeError, match=f"^apply must be a function .* got {re.escape(cure)}"):
+        call(model, np.ones((1, 3), "float32"))
 
 
 def test_a_model_that_cannot_be_traced_is_refused():

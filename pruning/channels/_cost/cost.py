@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxnorm.internal import check_function, check_on_host, check_whole
+from jaxnorm.internal import check_on_host, check_whole
 from pruning._arguments import at_least, check_values
 from pruning.channels._coupling.groups import arrays_of
 from pruning.channels._coupling.rules import summed_of_product
@@ -22,7 +22,7 @@ from pruning.channels._program.calls import (
     shape_of,
     subprograms,
 )
-from pruning.channels._program.interpret import trace_apply
+from pruning.channels._program.interpret import check_apply, trace_apply
 
 RUNS = 10
 
@@ -91,7 +91,7 @@ def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] =
       >>> print(small.parameters, small.macs, small.size)
       12 12 96
     """
-    check_function(apply, "apply", "lambda params, x: ...")
+    check_apply(apply)
     if isinstance(batch_sizes, int):
         raise TypeError(f"batch_sizes must be a list, such as [{batch_sizes}]; got {batch_sizes}")
     if batch_sizes:

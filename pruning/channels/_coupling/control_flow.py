@@ -28,7 +28,6 @@ from pruning.channels._program.calls import (
     Program,
     Variable,
     call_of,
-    program_of,
     shape_of,
     subprograms,
 )
@@ -76,7 +75,7 @@ def _long_folds(program: Program) -> set[int]:
                 if reader.primitive is p.conv_general_dilated_p:
                     return True
                 same = shape_of(reader.outvars[0]) == shape_of(made.outvars[0])
-                computed = rule_of(reader).elementwise or program_of(reader) is not None
+                computed = rule_of(reader).elementwise or call_of(reader) is not None
                 if same and computed and id(reader) not in seen:
                     seen.add(id(reader))
                     left.append(reader)

@@ -68,16 +68,10 @@ def call_of(eqn: Equation) -> Call | None:
     return Call(program, kind, {name: params[name] for name in names if name in params})
 
 
-def program_of(eqn: Equation) -> Program | None:
-    """The program that an equation calls, or None if the equation is not a call."""
-    call = call_of(eqn)
-    return None if call is None else call.program
-
-
 def subprograms(eqn: Equation) -> list[Program]:
     """The programs inside an equation, such as branches of a condition or the body of a loop."""
-    if (program := program_of(eqn)) is not None:
-        return [program]
+    if (call := call_of(eqn)) is not None:
+        return [call.program]
     leaves = jax.tree.leaves(eqn.params, is_leaf=lambda x: isinstance(x, Program | Jaxpr))
     return [_close(x) for x in leaves if isinstance(x, Program | Jaxpr)]
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import TypeGuard, TypeVar
 
-from flax import nnx
+from flax import linen, nnx
 from jax.extend.core import Literal
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from jaxnorm.internal import check_call
+from jaxnorm.internal import check_call, check_function
 from pruning._arguments import quote
 from pruning.channels._program.calls import (
     Apply,
@@ -16,7 +16,7 @@ from pruning.channels._program.calls import (
     Program,
     Tree,
     Variable,
-    program_of,
+    call_of,
     trace,
 )
 
@@ -28,11 +28,7 @@ def trace_apply(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[Pro
 
     The arguments of the program are the leaves of `params` and then of `inputs`.
     """
-    if isinstance(apply, nnx.Module):
-        raise TypeError(
-            "apply must be a function of params and inputs; got a flax.nnx model: use "
-            "pruning.nnx.prune(model, *inputs), or get both from pruning.nnx.evaluation(model)"
-        )
+    check_apply(apply)
     like = f"params and the inputs (here {len(inputs)})"
     check_call(apply, "apply", "lambda params, x: ...", like, params, *inputs)
     try:
@@ -40,8 +36,24 @@ def trace_apply(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[Pro
     except Exception as error:
         raise ValueError(
             "apply(params, *inputs) must be traceable at these arguments (for a flax.nnx model see "
-            f"pruning.nnx.prune); got {quote(error)}"
+            "pruning.nnx.prune; the params of a flax.linen model are all of its variables); got "
+            f"{quote(error)}"
         ) from error
+
+
+def check_apply(apply: Apply) -> None:
+    """Raise `TypeError` unless `apply` is a function; a module of Flax is not accepted."""
+    if isinstance(apply, nnx.Module):
+        raise TypeError(
+            "apply must be a function of params and inputs; got a flax.nnx model: use "
+            "pruning.nnx.prune(model, *inputs), or get both from pruning.nnx.evaluation(model)"
+        )
+    if isinstance(apply, linen.Module):
+        raise TypeError(
+            f"apply must be a function of params and inputs; got {type(apply).__name__}, a "
+            "flax.linen module: pass its method apply, with all of its variables as params"
+        )
+    check_function(apply, "apply", "lambda params, x: ...")
 
 
 def interpret(
@@ -70,8 +82,10 @@ def interpret(
 
     for eqn in jaxpr.eqns:
         operands = [read(v) for v in eqn.invars]
-        inner = program_of(eqn) if enter_calls else None
-        results = interpret(inner, operands, constant, step) if inner else step(eqn, operands)
+        if enter_calls and (call := call_of(eqn)) is not None:
+            results = interpret(call.program, operands, constant, step)
+        else:
+            results = step(eqn, operands)
         pairs = zip(eqn.outvars, results, strict=True)
         env |= {variable: value for variable, value in pairs if variable in readers}
         for variable in {v for v in eqn.invars if not is_literal(v) and readers[v] is eqn}:

@@ -26,6 +26,7 @@ from pruning.channels._coupling.groups import (
     describe,
 )
 from pruning.channels._program.calls import Apply, Leaf, Tree
+from pruning.channels._program.interpret import check_apply
 from pruning.channels._removal.removal import check_smaller, keep_masks
 from pruning.channels._removal.resizing import Resized, resized
 
@@ -177,10 +178,13 @@ def load_pruned(
         dictionaries, whose keys are the names on the path from the root to each array.
 
     Raises:
+      TypeError: `apply` is not a function.
       ValueError: The folder has no checkpoint, the checkpoint is damaged, or `like` has other
         arrays or widths than the checkpoint. If no `apply` was given, a call of the result's
         `apply` raises a ValueError.
     """
+    if apply is not None:
+        check_apply(apply)
     return _load(*_read(as_path(checkpoint_dir, "checkpoint_dir")), apply, like)
 
 

@@ -44,7 +44,7 @@ from pruning.channels._program.calls import (
     trace_cotangents,
     trace_tangents,
 )
-from pruning.channels._program.interpret import interpret
+from pruning.channels._program.interpret import check_apply, interpret
 from pruning.channels._removal.removal import Keep, check_keep, keep_masks
 from pruning.channels._removal.sizes import Shape, Sizes, first, large_tree, trim_broadcast
 
@@ -108,6 +108,7 @@ def resized(
         taken to be zero.
 
     Raises:
+      TypeError: `apply` is not a function.
       ValueError: `keep` does not match the groups. The returned function raises a ValueError if its
         first argument is not the smaller tree, if a state has the wrong shape, or if `apply` cannot
         be traced, needs removed channels, or couples removed channels with kept channels.
@@ -125,6 +126,7 @@ def resized(
       [[2.]] [[1.]]
     """
     check_on_host("resized", keep, instead="for a traced keep, use mask_channels")
+    check_apply(apply)
     check_keep(groups, keep, may_be_empty=True)
     return Resized(apply, tuple(groups), tuple(map(np.asarray, keep)), tuple(states))
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxnorm.internal import check_function, check_on_host
+from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._coupling.groups import describe
 from pruning.channels._coupling.rules import rule_of
@@ -20,11 +20,11 @@ from pruning.channels._program.calls import (
     Program,
     Tree,
     Variable,
+    call_of,
     evaluate_equation,
-    program_of,
     shape_of,
 )
-from pruning.channels._program.interpret import interpret, is_literal, trace_apply
+from pruning.channels._program.interpret import check_apply, interpret, is_literal, trace_apply
 from pruning.channels._removal.removal import along_axis
 from pruning.channels._repair.chains import (
     Chain,
@@ -86,7 +86,7 @@ def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, 
       [0.5 0.5 0.5] [0.5 0.5 0.5]
     """
     check_on_host("fold_batch_norms", params, instead="fold first, and compile the result")
-    check_function(apply, "apply", "lambda params, x: ...")
+    check_apply(apply)
     check_values("fold_batch_norms", params)
     paths = describe(params).paths
     leaves = list(map(jnp.asarray, jax.tree.leaves(params)))
@@ -194,8 +194,8 @@ class Unfolded:
         return [x if self.reads[v] == 1 else x._replace(chain=None) for v, x in pairs]
 
     def step(self, eqn: Equation, values: Sequence[Value]) -> list[Value]:
-        if (inner := program_of(eqn)) is not None:
-            results = self.evaluate(inner, values)
+        if (call := call_of(eqn)) is not None:
+            results = self.evaluate(call.program, values)
         elif eqn.outvars and all(value.given for value in values):
             return self.given(eqn, values)
         elif (chain := start_chain(eqn, values) or extend_chain(eqn, values)) is not None:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from jaxnorm.internal import check_function, check_on_host
 from pruning.channels._coupling.groups import ChannelGroup
 from pruning.channels._program.calls import Apply, Leaf, Tree
+from pruning.channels._program.interpret import check_apply
 from pruning.channels._removal.removal import mask_channels
 from pruning.channels._selection.choice import Scores, channel_scores, select_layerwise
 
@@ -82,7 +83,7 @@ def output_error(apply: Apply, params: Tree, *inputs: Tree) -> Callable[[Tree], 
       >>> print(error(3.0))
       0.5
     """
-    check_function(apply, "apply", "lambda params, x: ...")
+    check_apply(apply)
     whole = jax.tree.leaves(apply(params, *inputs))
     size = sum(jnp.sum(jnp.square(jnp.abs(y))) for y in whole)
 
