@@ -58,7 +58,7 @@ class Options:
         compiles a training step for these chips, and prints memory and traffic.
       init_from: A run of the same network, from whose newest weights the training starts.
       evaluate_only: Whether to train nothing, and only evaluate the newest checkpoint of each seed
-        in OUT and print the accuracies. All settings of the recipe are read from OUT.
+        in OUT. Give the preset and the normalization of the run; other settings are read from OUT.
       log_every: The number of steps between two lines with the loss in seed-0/steps.jsonl.
       profile: Whether to write a trace of ten steps, for Perfetto or TensorBoard, to OUT/profile.
       out: The folder of the run, local or in a bucket (gs://BUCKET/RUN).
