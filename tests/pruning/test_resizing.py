@@ -212,6 +212,31 @@ def test_a_projection_that_would_be_skipped_is_named():
     np.testing.assert_allclose(run(pruned.params, X), expected, rtol=1e-12)
 
 
+PARTS = {  # functions that read some of the arrays
+    "one hidden activation": lambda p, x: jnp.tanh(x @ p["a"] + p["b"][None]),
+    "two of them": lambda p, x: (jnp.tanh(x @ p["a"]), jnp.exp(x @ p["a"]) - p["b"][None]),
+    "one bias": lambda p, x: p["b"] * 2 + x.sum(),
+    "an array itself": lambda p, x: (p["c"], x @ p["a"]),
+    "an array that no group has": lambda p, x: x.sum() * p["d"],
+    "no array": lambda p, x: x + 1,
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_function_of_some_arrays_runs_resized(name):
+    shapes = {"a": (3, 8), "b": (8,), "c": (8, 5), "d": (5,)}
+    params = {name: RNG.normal(2, 3, shape) for name, shape in shapes.items()}
+    x = RNG.normal(1, 2, (4, 3))
+    network = lambda p, x: jnp.tanh(x @ p["a"] + p["b"][None]) @ p["c"] + p["d"][None]  # noqa: E731
+    groups = coupled_channels(network, params, x)
+    (kept,) = keep = [np.isin(np.arange(8), [1, 2, 6])]
+    small = remove_channels(params, groups, keep)
+    found = jax.tree.leaves(resized(PARTS[name], groups, keep)(small, x))
+    for y, whole in zip(found, jax.tree.leaves(PARTS[name](params, x)), strict=True):
+        channels = [kept if n == 8 else np.ones(n, bool) for n in whole.shape]
+        np.testing.assert_allclose(y, np.asarray(whole)[np.ix_(*channels)], rtol=1e-12)
+
+
 def test_written_widths_run_resized():
     def written(p, x):
         return hidden(p, x).reshape(5, 2, 4).reshape(5, 8) @ p["o"]

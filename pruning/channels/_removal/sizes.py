@@ -36,7 +36,10 @@ class Sizes:
     def __init__(self, channels: TracedChannels, masks: KeepMasks):
         self.sets, paths = channels.sets, channels.parameters.paths
         removed = np.zeros(self.sets.parents.size, bool)
+        read = {(paths[i], axis) for i, axis in channels.axes}
         for (path, axis), mask in masks.items():
+            if (path, axis) not in read:
+                continue
             ids = channels.ids_of(path, axis)[~mask]
             channels.check_removable(ids)
             removed[self.sets.find(ids)] = True
