@@ -44,11 +44,11 @@ from pruning.channels._training_mode import check_evaluation
 
 NOTHING = "apply must have channels that can be removed and are not excluded"
 CURES = {
-    "output": "give the evaluation, which returns no channels",
+    "output": "give a function that returns no hidden activations",
     "random_bits": "give the evaluation, without dropout",
     "shard_map": (
-        "give the function without shard_map, and round_to=the number of devices of a mesh axis; "
-        "its smaller parameters run under shard_map"
+        "give the function without shard_map, and round_to=n for n devices on the mesh axis; "
+        "the smaller parameters then also run under shard_map"
     ),
 }
 RESIZE = (

@@ -55,12 +55,13 @@ def save(path: str | Path, source: Any) -> None:
     tensors = {name: np.asarray(leaf, order="C") for name, leaf in named}
     if not tensors or len(tensors) < len(named):
         raise WeightsError(
-            f"source must hold arrays of different names; got {[n for n, _ in named]}"
+            "source must hold at least one array, and arrays of different names; got the names "
+            f"{[n for n, _ in named]}"
         )
     for name, array in tensors.items():
         if array.dtype.name not in DTYPE_NAMES:
             raise WeightsError(
-                f"{name} must have a dtype of {sorted(DTYPE_NAMES)}; got {array.dtype}"
+                f"the dtype of {name} must be one of {sorted(DTYPE_NAMES)}; got {array.dtype}"
             )
     if not path.parent.is_dir():
         raise WeightsError(f"the folder of path must exist; {path.parent} does not: create it")

@@ -37,7 +37,7 @@ def leaves(tree: Any) -> Iterator[tuple[str, Any]]:
         if left < 0 or depth > MAX_DEPTH:
             raise WeightsError(
                 f"the weights must be a tree at most {MAX_DEPTH} deep, whose names have at most "
-                f"{MAX_NAMES} characters together, with 32 more counted for each name"
+                f"{MAX_NAMES} characters in total, if each name counts as 32 more characters"
             )
         match node:
             case Mapping():

@@ -397,7 +397,7 @@ NOT_MERGED = {
         normed_behind_another_layer,
         {"a": (4, 6), "b": (6, 5), "c": (5, 2)},
     ),
-    "read once, outside of loops, .* not true of b": (
+    "read once, outside of loops and branches, .* not true of b": (
         difference_of_kernels,
         {"a": (4, 6), "b": (6, 2), "c": (6, 2)},
     ),

@@ -332,7 +332,9 @@ def test_kernels_that_cannot_be_solved_are_named(name):
     params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
     groups = pruning.coupled_channels(apply, params, X)
     keep = [np.arange(g.size) > 1 for g in groups]
-    with pytest.raises(ValueError, match=rf"read once, outside of loops, .* not true of .*{path}"):
+    with pytest.raises(
+        ValueError, match=rf"read once, outside of loops and branches, .* not true of .*{path}"
+    ):
         least_squares(apply, params, groups, keep, halves(X))
 
 

@@ -74,7 +74,9 @@ def test_linen_and_equinox_keep_their_names_and_dtypes(tmp_path):
 def test_a_file_is_replaced_when_the_new_one_is_complete(tmp_path):
     path = tmp_path / "net.safetensors"
     weights.save(path, {"a": np.ones(3), "n": np.int32(3)})
-    with pytest.raises(weights.WeightsError, match=r"b must have a dtype of .* got complex128"):
+    with pytest.raises(
+        weights.WeightsError, match=r"the dtype of b must be one of .* got complex128"
+    ):
         weights.save(path, {"b": np.ones(3, complex)})
     assert weights.restore(path, {"a": np.zeros(1), "n": np.zeros(1)})["n"] == 3
     assert [file.name for file in tmp_path.iterdir()] == ["net.safetensors"]
@@ -99,7 +101,7 @@ def test_what_cannot_be_saved_or_restored_is_refused(tmp_path):
     path = tmp_path / "net.safetensors"
     for act, message in [
         (lambda: weights.save(tmp_path / "net.npz", {"a": np.ones(1)}), "must end in .safetensors"),
-        (lambda: weights.save(path, {"a": "text"}), r"arrays of different names; got \[\]"),
+        (lambda: weights.save(path, {"a": "text"}), r"at least one array, .* got the names \[\]"),
         (
             lambda: weights.save(path, {"a": {"b": np.ones(1)}, "a.b": np.ones(1)}),
             "different names",

@@ -130,7 +130,9 @@ def coupled_channels(
     paths = describe(params).paths
     if len(set(paths)) < len(paths):
         path = next(path for k, path in enumerate(paths) if path in paths[:k])
-        raise ValueError(f"arrays of params must have different paths; several arrays are {path}")
+        raise ValueError(
+            f"arrays of params must have different paths; several have the path {path}"
+        )
     groups = _groups(channels_of(apply, params, inputs))
     return tuple(group for group in groups if resize or not group.normed)
 

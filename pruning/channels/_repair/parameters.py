@@ -242,6 +242,6 @@ def check_solved(groups: Sequence[ChannelGroup], network: Network, *, alone: boo
     incoming = [p.path for group in groups for p in group.positions if p.incoming]
     if refused := [path for path in dict.fromkeys(incoming) if path not in paths]:
         raise ValueError(
-            "each kernel whose inputs are removed must be read once, outside of loops, by a "
-            f"product with activations; this is not true of {', '.join(refused)}"
+            "each kernel whose inputs are removed must be read once, outside of loops and "
+            f"branches, by a product with activations; this is not true of {', '.join(refused)}"
         )

@@ -125,8 +125,8 @@ def wanda_scores(
         if not readers:
             raise ValueError(
                 f"the channels of {name(group)} must be read by a convolution or a product whose "
-                "kernel is an array of params; there is none outside of loops: exclude the layer, "
-                "or choose another score"
+                "kernel is an array of params; there is none outside of loops and branches: "
+                "exclude the layer, or choose another method"
             )
         rows = [(jnp.moveaxis(by_path[p.path], p.axis, 0), p.indices) for p in readers]
         sums = (x.sum(tuple(range(1, x.ndim)))[indices].sum(1) for x, indices in rows)
