@@ -218,6 +218,8 @@ def test_the_fixed_point_of_a_cubic_map_by_hand():
     root = (2**0.5 - 1) / 2
     slope = 2.4 * root**2
     np.testing.assert_allclose(fixed_point(cubic), (root, slope, -1 / math.log(slope)), rtol=1e-12)
+    cube = KernelMap(jnp.array([0, 0, 0, 1.0]), none, none, one, 3 * one, 0 * one)
+    assert fixed_point(cube) == (0, 0, 0)  # the slope of κ(ρ) = ρ³ at 0 is 0
 
 
 def test_fixed_points_of_ordered_and_critical_maps():
@@ -234,9 +236,6 @@ def test_fixed_points_of_ordered_and_critical_maps():
     # the slope of κ(ρ) = (1 + ρ)²/4 at 1 is 1; at 1 − 1e-8, rounding makes κ(ρ) − ρ zero
     smooth = KernelMap(jnp.array([0.25, 0.5, 0.25]), jnp.zeros(0), jnp.zeros(0), one, one, 0 * one)
     assert fixed_point(smooth).cosine == 1
-    none = jnp.zeros(0)
-    square = KernelMap(jnp.array([0.0, 0.0, 1.0]), none, none, one, 2 * one, 0 * one)
-    assert fixed_point(square) == (0, 0, 0)  # the slope of κ(ρ) = ρ² at 0 is 0
 
 
 def test_the_derivative_of_a_fixed_point_is_that_of_its_equation():

@@ -52,6 +52,15 @@ def test_a_random_layer_has_this_mean_gram_matrix(part, step, key):
     assert (abs(mean - step(gram(x))) < 5 * stderr + 1e-12).all()
 
 
+def test_samples_on_one_line_keep_their_lengths_and_sides():
+    """With rank 1, features are divided by equal lengths, and ReLU keeps one side of the line."""
+    lengths = jnp.array([1.0, -2.0, 3.0, 0.5])
+    sides = lengths[:, None] * lengths[None] > 0
+    expected = jnp.where(sides, jnp.outer(lengths, lengths), 0) / jnp.mean(lengths**2)
+    found = MAPS[rescale_rms](7.0 * jnp.outer(lengths, lengths))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+
+
 @each_map
 def test_the_scale_of_the_batch_does_not_matter(part, step, key):
     g = gram(jax.random.normal(key, (6, 8)))

@@ -42,6 +42,21 @@ def test_constants_of_two_layers_are_folded_at_once(abstract):
         np.testing.assert_array_equal(found[name], params[name])
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_mean_of_the_constants_is_added_to_one_number(sign):
+    def apply(p, x):
+        y = jax.nn.relu(x @ p["a"] + p["bias"][None]) @ p["b"]
+        return y + p["number"] if sign > 0 else y - p["number"]
+
+    params, x = drawn(a=(3, 4), bias=4, b=(4, 2)), RNG.normal(3, 5, (5, 3))
+    params["number"] = np.array(7.0)
+    (group,) = coupled_channels(apply, params, x)
+    keep = np.array([True, False, True, False])
+    found = fold_constants(apply, params, [group], [keep], x)["number"]
+    lost = np.maximum(params["bias"], 0)[~keep] @ params["b"][~keep]
+    np.testing.assert_allclose(found, 7 + sign * lost.mean(), rtol=1e-12)
+
+
 def test_on_padded_images_the_mean_of_the_constant_is_added():
     """At the edges, fewer weights multiply the constant, so loops compute the mean over pixels."""
 

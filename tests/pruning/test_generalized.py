@@ -89,6 +89,14 @@ def test_unlike_tails_are_told_apart():
         assert min(p[shape], p[None]) > 0.05
 
 
+def test_p_values_of_fits_are_a_half_on_average():
+    keys = jax.random.split(jax.random.key(0), 2)
+    x = 3 * jax.random.laplace(keys[0], (100, 30))
+    test = jitted(jax.vmap(lambda key, x: ks_generalized_gaussian(key, x, samples=19)))
+    p = test(jax.random.split(keys[1], 100), x).p_value
+    assert abs(p.mean() - 0.5) < 4 * (12 * 100) ** -0.5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [0.7, 1.0, 2.0, 3.0])
 @pytest.mark.parametrize("fitted", [False, True])
