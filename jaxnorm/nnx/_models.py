@@ -54,7 +54,7 @@ def layer_outputs(
       x: One batch.
 
     Raises:
-      TypeError: `layers` is one string, or holds something else than names.
+      TypeError: `layers` is one string, or has an element that is not a string.
       ValueError: `layers` is empty. The model has no submodule of a name in `layers`, or does not
         call the submodule exactly once.
 
