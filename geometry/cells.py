@@ -94,13 +94,14 @@ def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:
 def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
     """Gaussian volumes of the n² − n + 2 cells of n samples in space.
 
-    The cells are in the lexicographic order of the samples on which they are active. The cells are
-    polygons on the sphere with the corners ±xᵢ × xⱼ. The area of a polygon is the sum of its angles
-    minus the sum of the angles of a flat polygon with as many corners. Samples must be in general
-    position: no two are collinear, and no three lie in a plane through 0. If samples are not in
-    general position, all volumes are NaN. Volumes are also NaN if a corner is so close to a plane
-    that rounding decides on which side the corner lies. The absolute error of a volume is a few
-    times the rounding unit of the dtype, so the relative error of a small volume can be large.
+    The order of the cells is the lexicographic order of their n bits; bit i is 1 if the cell is
+    active on sample i. The cells are polygons on the sphere with the corners ±xᵢ × xⱼ. The area of
+    a polygon is the sum of its angles minus the sum of the angles of a flat polygon with as many
+    corners. Samples must be in general position: no two are collinear, and no three lie in a plane
+    through 0. If samples are not in general position, all volumes are NaN. Volumes are also NaN if
+    a corner is so close to a plane that rounding decides on which side the corner lies. The
+    absolute error of a volume is a few times the rounding unit of the dtype, so the relative error
+    of a small volume can be large.
 
     Example:
       >>> print(jax.jit(cell_volumes_3d)(jnp.eye(3)).round(3))
@@ -154,11 +155,11 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
     """Volumes of cells in any number of dimensions, estimated by random neurons.
 
     The estimate of a volume is half of the share of `samples` Gaussian neurons that lie in the cell
-    or in the opposite cell. The estimates of volumes are unbiased, but `gamma` is biased. The
-    smallest cells are most often without a neuron, so `gamma` is too large unless each cell has
-    many neurons. `number_of_cells` returns the number of cells. `gamma` is never below 1/(2
-    samples). If all cells have neurons, `gamma` is slightly too small, because it is the minimum of
-    noisy estimates. Under `jit`, all volumes are NaN if `x` has a NaN.
+    or in the opposite cell. The estimates of volumes are unbiased, but `gamma` is biased. If the
+    smallest cells have no neuron, `gamma` is usually too large. If all cells have neurons, `gamma`
+    is on average slightly too small, because it is the minimum of noisy estimates.
+    `number_of_cells` returns the number of cells. `gamma` is never below 1/(2 samples). Under
+    `jit`, all volumes are NaN if `x` has a NaN.
 
     Raises:
       ValueError: `samples` is below 1, or `x` is not finite.

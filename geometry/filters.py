@@ -52,7 +52,7 @@ class FilterGeometry(NamedTuple):
 
 
 def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
-    """The nine moments of the filters of a layer; the variances of norms are unbiased.
+    """The nine moments of the filters of a layer; only the variance of the norms is unbiased.
 
     Two pairs that share a filter are dependent: for Gaussian filters, their squared distances have
     correlation 1/4. If a filter is zero, the moments of angles and cosines are NaN. If filters are

@@ -65,8 +65,9 @@ def batch_norm(
 
     The variance σ² is biased: it is the mean of the squared deviations from μ.
 
-    With recentering, a constant channel becomes `bias`. If `where` chooses no sample, the batch is
-    normalized by mean 0 and variance 0. If `eps` is 0, rescaling by a variance of 0 gives NaN.
+    In training with recentering and a positive `eps`, a constant channel becomes `bias`. If `where`
+    chooses no sample, the batch is normalized by mean 0 and variance 0. If `eps` is 0, rescaling by
+    a variance of 0 gives NaN in training, and NaN or infinity in inference.
 
     Args:
       x: The batch, with samples on the first axis and channels on the last axis.

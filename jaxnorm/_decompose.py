@@ -5,7 +5,7 @@ axis. The result has the dtype of `x`. Elements are divided by the largest absol
 squaring, so the sum of squares neither overflows nor underflows. Deviations are computed in at
 least float32. If a deviation from the first sample, or a sum of such deviations, overflows, the
 result is infinite or NaN. Recentering maps a constant feature to exactly 0. If `eps` is 0,
-rescaling does not change a constant feature, and no gradient becomes NaN.
+`rescale` does not change a constant feature, and no gradient becomes NaN.
 
 All functions raise `TypeError` for integer input, and `ValueError` for an axis that `x` does not
 have or that has no sample.

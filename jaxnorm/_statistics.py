@@ -59,8 +59,8 @@ def batch_statistics(
 
     Args:
       x: Samples on the leading axes, features on the last.
-      where: A mask of the samples that enter the statistics. The mask has the shape of the leading
-        axes, or broadcasts to `x` with a last axis of 1. Elements outside the mask do not change
+      where: A mask of the samples that enter the statistics. The mask broadcasts to the leading
+        axes of `x`, and may have one more axis, of size 1. Elements outside the mask do not change
         the statistics, even if they are NaN.
       axis_name: The mapped axis or axes (of vmap or shard_map) over which the samples are spread.
         The result covers the samples of all shards, and an empty shard adds nothing.

@@ -132,8 +132,9 @@ def unitized_batch_norm(
         code uses `partial(bessel, eps=1e-3)`.
       groups: The number of ghost batches, as in `batch_norm`.
       where: A mask of the samples or pixels that enter the statistics, as in `batch_statistics`.
-        Pixels outside the mask do not count in s and P of their sample. A sample without chosen
-        pixels does not enter the statistics, but is normalized like any other sample.
+        Pixels outside the mask do not count in s and P of their sample, but count in the default of
+        `pixels`. A sample without chosen pixels does not enter the statistics, but is normalized
+        like any other sample.
       axis_name: The mapped axes over which the batch is spread. The pixels of one sample must be on
         one device.
       axis_index_groups: Groups of indices along `axis_name`, as in `batch_statistics`.

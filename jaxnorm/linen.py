@@ -114,9 +114,9 @@ def _parameter(layer: Any, name: str, init: Initializer, shape: tuple[int, ...])
 class BatchNorm(_RunningNorm):
     """The layer `jaxnorm.nnx.BatchNorm` for Linen, in place of `flax.linen.BatchNorm`.
 
-    Arguments are the same as for `jaxnorm.nnx.BatchNorm`, with three differences: the input gives
-    the number of features, `use_running_average` has no default, and the module has no arguments
-    for keys and metadata.
+    Arguments are the same as for `jaxnorm.nnx.BatchNorm`, with three differences. The input gives
+    the number of features. `use_running_average` has no default: pass it either to the constructor
+    or to the call, not to both. The module has no arguments for keys and metadata.
 
     Example:
       >>> import jax
@@ -147,9 +147,9 @@ class BatchNorm(_RunningNorm):
 class UnitizedBatchNorm(_RunningNorm):
     """The layer `jaxnorm.nnx.UnitizedBatchNorm` for Linen, in place of `flax.linen.BatchNorm`.
 
-    Arguments are the same as for `jaxnorm.nnx.UnitizedBatchNorm`, with three differences: the input
-    gives the number of features, `use_running_average` has no default, and the module has no
-    arguments for keys and metadata.
+    Arguments are the same as for `jaxnorm.nnx.UnitizedBatchNorm`, with three differences. The input
+    gives the number of features. `use_running_average` has no default: pass it either to the
+    constructor or to the call, not to both. The module has no arguments for keys and metadata.
 
     Example:
       >>> import jax
@@ -186,9 +186,9 @@ class UnitizedBatchNorm(_RunningNorm):
 class BatchRenorm(_RunningNorm):
     """The layer `jaxnorm.nnx.BatchRenorm` for Linen, in place of `flax.linen.BatchNorm`.
 
-    Arguments are the same as for `jaxnorm.nnx.BatchRenorm`, with three differences: the input gives
-    the number of features, `use_running_average` has no default, and the module has no arguments
-    for keys and metadata.
+    Arguments are the same as for `jaxnorm.nnx.BatchRenorm`, with three differences. The input gives
+    the number of features. `use_running_average` has no default: pass it either to the constructor
+    or to the call, not to both. The module has no arguments for keys and metadata.
 
     Example:
       >>> import jax

@@ -1,7 +1,8 @@
 """Measures the numbers of claims, and decides whether the claims hold.
 
 All sampled checks are decided together. Holm's correction keeps the probability of any false alarm
-below `LEVEL`. Computations are in float64, and random numbers are drawn in float32.
+below `LEVEL`. Computations are in float64, unless the function of a check or of draws chooses
+another dtype.
 """
 
 import inspect
@@ -44,7 +45,7 @@ def check(claim: Claim, key: Key[Array, ""], *, precision: float = 1.0) -> Verdi
     """The verdict on a single claim.
 
     The options are the same as for `check_all`. With the same key, `check_all` measures the same
-    numbers.
+    numbers, if the functions of all draws have different names.
 
     Raises:
       TypeError: `claim` is not a claim.
@@ -60,9 +61,10 @@ def check_all(
 ) -> list[Verdict]:
     """Measure every check of every claim once, and decide about all of them together.
 
-    With the same key, the numbers of a claim do not depend on which other claims are checked.
-    Holm's correction covers all given claims. `check_all` cannot be traced, because its results are
-    Python numbers. Arguments and errors are the same as for `measure`.
+    With the same key, the numbers of a claim do not depend on which other claims are checked, if
+    the functions of all draws have different names (two lambdas often share one). Holm's correction
+    covers all given claims. `check_all` cannot be traced, because its results are Python numbers.
+    Arguments and errors are the same as for `measure`.
     """
     claims = _as_claims(claims)
     return decide(claims, measure(claims, key, precision=precision))

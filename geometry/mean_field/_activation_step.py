@@ -40,7 +40,8 @@ def activation_step(
     rescaling over the batch, `activation_step` is exact for any batch.
 
     Args:
-      activation: The activation φ; `activation`, `kinks` and `terms` are as in `kernel_map`.
+      activation: The activation φ. `activation`, `kinks` and `terms` have the same meaning as in
+        `kernel_map`.
 
     Raises:
       ValueError: `kernel_map` would raise an error for these arguments, or `gram` is not a Gram

@@ -190,7 +190,8 @@ def mixed_map(
       bias: The share of the biases in the variance of the preactivations.
 
     Raises:
-      ValueError: A share is negative, or the sum of both shares exceeds 1.
+      ValueError: A share that is a Python number is negative, or the sum of such shares exceeds 1.
+        Arrays are not checked.
 
     Example:
       >>> kernel = mixed_map(kernel_map(jax.nn.relu, (0.0,)), skip=0.5)

@@ -4,7 +4,7 @@ Samples are the rows of `x`, (n samples, features). Effective and stable rank ar
 or xᵀ x, whichever is smaller. The gap functions take a Gram matrix, so they also apply to layers of
 infinite width. Sums are in at least float32; results have the dtype of the input. If an argument is
 not a matrix, or is not finite outside `jit`, the functions raise `ValueError`. On Explicit mesh
-axes, `numerical_rank` gathers `x`, and all other functions gather a Gram matrix.
+axes, `numerical_rank` gathers `x`, and `stable_rank` and `isometry_gap` gather a Gram matrix.
 """
 
 import jax.numpy as jnp

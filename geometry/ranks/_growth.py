@@ -148,8 +148,9 @@ def mean_rows_bound(n: int, gamma: float) -> float:
     """An upper bound n/(2γ) on the mean of `rows_needed`, for n ≥ 2.
 
     Here γ is the smallest probability of a cell (`gamma_2d`). For n = 1, the result is n/γ, which
-    Theorem 3 prints for all n. The bound n/(2γ) is not sharp: for n equally spaced points in the
-    plane, the bound is n², but far fewer neurons suffice, such as 27 on average for n = 21.
+    Theorem 3 prints for all n. The bound n/(2γ) is not sharp: for an odd number n of equally spaced
+    points in the plane, the bound is n², but far fewer neurons suffice, such as 27 on average for
+    n = 21.
     `mean_rows_bound` runs on the host.
 
     Raises:

@@ -37,8 +37,7 @@ class EndBounds(NamedTuple):
 
     Attributes:
       norm_ratio: An upper bound on the norm of the cluster divided by the norm of the end.
-      angle: A lower bound on the angle between the cluster and the end, in radians; a negative
-        bound says nothing.
+      angle: A lower bound on the angle between the cluster and the end, in radians.
     """
 
     norm_ratio: float

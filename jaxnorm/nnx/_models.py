@@ -17,7 +17,8 @@ def norm_parameters(model: nnx.Module) -> Callable[[tuple[Any, ...], Any], bool]
     nnx.Not(norm_parameters(model)))` to `nnx.Optimizer` as `wrt` and to `nnx.DiffState`. To choose
     the norms of one part of the model, combine the filter with `nnx.PathContains("encoder")` in
     `nnx.All`. Running statistics are not parameters. To freeze running statistics, call
-    `model.set_attributes(BatchNorm, use_running_average=True)` after each `model.train()`.
+    `model.set_attributes(BatchNorm, use_running_average=True)` after each `model.train()`, with the
+    class of the model's batch norms instead of `BatchNorm`, such as `UnitizedBatchNorm`.
 
     Args:
       model: Any module; if it has no batch norm, the filter selects nothing.
@@ -54,7 +55,7 @@ def layer_outputs(
       x: One batch.
 
     Raises:
-      TypeError: `layers` is one string, or holds something else than names.
+      TypeError: `layers` is one string, or has an element that is not a string.
       ValueError: `layers` is empty. The model has no submodule of a name in `layers`, or does not
         call the submodule exactly once.
 

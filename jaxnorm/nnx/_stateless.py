@@ -119,13 +119,14 @@ class Unitization(Stateless):
     """A layer that only unitizes over features, with learned `alpha`, `scale` and `bias`.
 
     The layer computes scale ⊙ unitize(x, alpha) + bias for each vector x along the last axis. The
-    layer has no batch norm and no statistics. At initialization with the default alpha, the outputs
-    before the scale have norm 1. To make the outputs as large as the outputs of a layer norm, pass
-    a `scale_init` that initializes the scale to √features.
+    layer has no batch norm and no statistics. At initialization with the default alpha, an output
+    before the scale has the norm ‖x‖ / √(‖x‖² + 10⁻⁵), which is near 1 unless ‖x‖ is small. To make
+    the outputs as large as the outputs of a layer norm, pass a `scale_init` that initializes the
+    scale to √features.
 
     Args:
-      alpha_init: The initializer of alpha, which has one number for each feature. The default, 1,
-        gives unit vectors.
+      alpha_init: The initializer of alpha, which has one number for each feature. The default is
+        1, which gives unit vectors, up to the `eps` of `unitize`.
       transform: `unitize` (Eq. 10, the default) or `unitize_bounded` (Eq. 9), whose outputs are
         bounded for alpha in (0, 1].
 

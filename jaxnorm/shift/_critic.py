@@ -41,7 +41,7 @@ def emd_critic(
     distance. The largest Lipschitz constant that the clipped weights allow is not known, and the
     trained critic does not attain this constant. `scripts/shift_estimators.py` measures 16 pairs of
     distributions, and the result is 10⁻⁷ to 2 · 10⁻⁶ of their distance. `emd_lower_bound` has the
-    same arguments, and its result is a lower bound of the distance.
+    same arguments except `clip`, and its result is a lower bound of the distance.
 
     Args:
       key: The random key for initialization and minibatches.

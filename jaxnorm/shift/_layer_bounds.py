@@ -38,7 +38,8 @@ Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
 class LayerBounds(NamedTuple):
     """The radius M and the Lipschitz constant L of a layer.
 
-    M is the largest distance between an output and the bias.
+    M is the largest distance between an output and the bias, or for `derf_bounds` between an output
+    and the centre of the outputs.
     """
 
     radius: Float[Array, ""]

@@ -15,7 +15,7 @@ from jaxnorm.shift._samples import vectors
 
 Critic = Callable[[Array], Array]
 
-# The number of cones, τ and the learning rate. They were chosen for samples whose `_spread` is 1.
+# The number of cones at samples, τ, and the learning rate; chosen for samples of `_spread` 1.
 CONES, TAU, LEARNING_RATE = 128, 0.02, 5e-3
 
 
@@ -40,8 +40,9 @@ def emd_lower_bound(
     `emd_lower_bound` selects the critic with the largest difference of means on the training
     samples, and returns the selected critic's difference of means on the test samples, or 0 if this
     difference is negative. Up to rounding (10⁻⁶ of the spread of float32 samples), the result is at
-    most the distance of the test samples, even if training fails. On average, the result is below
-    the distance of the distributions.
+    most the distance of the test samples, even if training fails. The expected difference on the
+    test samples is at most the distance of the distributions. Because a negative difference becomes
+    0, the expected result can be larger, for example for equal distributions.
 
     Args:
       key: The random key for the minibatches.

@@ -3,10 +3,11 @@
 Let p and q be two distributions on R^d, in practice a layer's outputs at two moments of training.
 Means and variances are vectors with one number for each coordinate. S and S' are the sums of the
 variances of p and q, and D is the distance of the means. The distribution of a set of samples gives
-each sample the same weight. For such a distribution, no bound has a statistical error. If an input
-has a NaN, the result is NaN. Vectors are promoted to at least float32. The functions raise
+each sample the same weight. For such a distribution, no bound has a statistical error. If a mean or
+a variance is NaN, the result is NaN. Vectors are promoted to at least float32. The functions raise
 `ValueError` for vectors of different lengths or without elements, and outside `jit` for a negative
-variance.
+variance of an upper bound. Functions of samples raise `ValueError` outside `jit` for an element
+that is not finite.
 """
 
 import jax.numpy as jnp
