@@ -79,9 +79,9 @@ class Clock:
 
     The time of evaluation does not count, nor do the first `skipped` chunks, whose time includes
     compilation. The clock also measures in which share of an epoch's time the program waited for
-    batches. The epoch's time includes compilation, but not
-    evaluation. While the program waits, an asynchronous device may still compute earlier steps, so
-    the device was idle for at most this share of the time.
+    batches. The epoch's time includes compilation, but not evaluation. While the program waits, an
+    asynchronous device may still compute earlier steps, so the device was idle for at most this
+    share of the time.
     """
 
     def __init__(self, images_per_step: int, skipped: int):
