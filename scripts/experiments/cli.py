@@ -145,7 +145,9 @@ def show_table(
     min_width: int = 100,
     left: Sequence[str] = (),
 ) -> None:
-    """Print a table at full width on any console; all columns but `left` are right-justified.
+    """Print a table with at least `min_width` characters of room, also on a narrower console.
+
+    All columns but `left` are right-justified.
 
     A text that is longer than its column is wrapped and not cut off, because two names may differ
     only at the end.
@@ -182,7 +184,10 @@ def compiled_in(cache: Path) -> None:
 
 
 def provenance(script: str) -> dict[str, Any]:
-    """The command, date and environment of a run, without the folders of this machine."""
+    """The command, date and environment of a run.
+
+    Of an argument that is an absolute path, the command has only the last part.
+    """
     path = Path(script)
     name = f"-m tools.{path.stem}" if path.parent.name == "tools" else f"scripts/{path.name}"
     arguments = (Path(a).name if a.startswith("/") else a for a in sys.argv[1:])

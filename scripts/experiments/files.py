@@ -58,6 +58,8 @@ def write(path: Path, text: str) -> None:
 def append(path: Path, text: str) -> None:
     """Append text to a file in an existing folder; in a bucket, the whole object is written again.
 
+    If the process is killed during the call, the last line of a local file may be incomplete.
+
     Raises:
       InputError: `path` is in a bucket that cannot be written.
     """
@@ -218,9 +220,9 @@ def write_results(path: Path, results: Mapping[str, object]) -> None:
 def results_text(results: Mapping[str, object]) -> str:
     """JSON that is easy to read and to compare: a record or a short value takes one line.
 
-    A record is a list or a mapping of numbers and texts. Numbers have nine significant digits,
+    A record is a list or a mapping of numbers and texts. Fractions have nine significant digits,
     because a float32 has no more. A list of at least `CURVE` numbers is a curve; its fractions have
-    six digits.
+    six significant digits.
     """
     return indented(rounded(plain(results)), "") + "\n"
 
@@ -228,7 +230,7 @@ def results_text(results: Mapping[str, object]) -> str:
 def rounded(value: Any, digits: int = 9) -> Any:
     """A value of plain types, whose fractions are rounded to significant digits.
 
-    In curves, fractions are rounded to six digits.
+    In curves, fractions are rounded to six significant digits.
     """
     if isinstance(value, dict):
         return {key: rounded(item) for key, item in value.items()}

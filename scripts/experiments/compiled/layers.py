@@ -123,8 +123,7 @@ def floor(name: str, shape: Shape, mode: Mode) -> int:
     of images. A unitized layer of vectors reads x for the sums, then for the norms, and then for
     the result. Its backward pass also needs one more pass over x and dy. The traffic is 4 n forward
     and 7 n backward. In inference, batch norm reads x and writes y: 2 n. A unitized layer also
-    reads x for
-    the norms: 3 n.
+    reads x for the norms: 3 n.
     """
     if mode == "inference":
         return 3 if is_unitized(name) else 2

@@ -92,7 +92,8 @@ def load(name: str, data_dir: str | Path | None = None, moments: Moments | None 
         are standardized; by default the moments of the training images.
 
     Raises:
-      InputError: The name is unknown, or the folder does not hold the data set.
+      InputError: The name is unknown, the folder does not hold the data set, or the images cannot
+        be read or standardized.
     """
     if name not in IN_MEMORY:
         raise InputError(f"the data set must be one of {', '.join(IN_MEMORY)}; got {name!r}")
@@ -113,7 +114,7 @@ def records(name: str, data_dir: Path | None = None) -> Records:
       data_dir: The folder of data sets in tensorflow-datasets' format.
 
     Raises:
-      InputError: The name is unknown, or the folder does not hold the data set.
+      InputError: The name is unknown, or the folder does not hold the data set or is in S3.
     """
     if name not in STREAMED:
         raise InputError(f"the data set must be one of {', '.join(STREAMED)}; got {name!r}")

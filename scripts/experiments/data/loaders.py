@@ -213,7 +213,7 @@ def draw_crops(
 def crop(
     x: Float[Array, "n h w c"], offsets: Int[Array, "n 2"], flips: Bool[Array, "n 1"]
 ) -> Float[Array, "n h w c"]:
-    """Crop each image after padding it by 4 zero pixels on each side.
+    """Crop each image after adding 4 pixels of value 0 on each side.
 
     Then mirror the images for which `flips` is true.
     """

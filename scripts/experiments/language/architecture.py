@@ -79,7 +79,7 @@ class Architecture:
       score_cap, logit_cap: The number c that limits scores or logits x to c tanh(x / c); None for
         no limit.
       windows: For each layer, the number of positions to which a position attends, including
-        itself; None for all earlier positions.
+        itself; None for itself and all earlier positions.
       rates: For each layer, the angles of the rotary positions at position 1; empty if positions
         are learned.
       experts: Number of experts in each layer.

@@ -6,7 +6,8 @@ residual stream has d channels in the whole decoder and k channels in the smalle
 the new ε is ε d/k. Three further changes follow from the new ε and the new width. The norms of
 single heads also use the new ε, so queries and keys are multiplied by √(d/k). Gemma scales
 embeddings by the square root of the width, so Gemma's embeddings are multiplied by √(d/k). If
-Gemma's embedding is also the kernel of the output layer, the last norm is divided by √(d/k).
+Gemma's embedding is also the kernel of the output layer, the scale of the last norm does not
+change, because the larger embedding already multiplies the logits by √(d/k).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

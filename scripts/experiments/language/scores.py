@@ -16,7 +16,8 @@ from experiments.language.removal import AXES
 
 Score = Literal["reconstruction", "wanda", "activation", "magnitude", "random"]
 ON_TEXT = ("reconstruction", "wanda", "activation")
-# The number of rounds of `reconstruction`. Each round removes equally many units, except the last.
+# The largest number of rounds of `reconstruction`. All rounds except the last remove equally many
+# units.
 ROUNDS = 8
 DAMPING = 1e-3  # the ridge, divided by the mean of the Gram matrix's diagonal
 

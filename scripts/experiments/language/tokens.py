@@ -79,7 +79,8 @@ def divide(
     """Sequences of `length` + 1 tokens, from the first nine tenths of the text and from the rest.
 
     Sequences for repair and scores are drawn at random and do not overlap. The held-out sequences
-    are evenly spaced and the same for every seed.
+    are evenly spaced and the same for every seed. If the rest of the text is short, there are fewer
+    than `held_out` of them.
 
     Raises:
       InputError: The text is too short.

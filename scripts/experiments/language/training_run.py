@@ -85,7 +85,7 @@ def held_out_sequences(text: np.ndarray, length: int) -> np.ndarray:
 
 
 def log(notes: dict[str, Any], value: float, settings: Settings, seconds: float) -> None:
-    """Record the time; after every `LOGGED` steps, also record and print the loss."""
+    """Record the time. After every `LOGGED` steps, record and print the loss, too."""
     notes["seconds"] = seconds
     if notes["step"] % LOGGED == 0:
         notes["losses"].append([notes["step"], value])

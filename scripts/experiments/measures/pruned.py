@@ -115,9 +115,9 @@ def measure(
 
 
 def digest(settings: dict[str, Any], plan: Plan, run: Path) -> str:
-    """A hash of everything that decides the small networks.
+    """A hash of the settings, the plan, the versions, the processor type and the weight file.
 
-    A run is resumed only if its hash is the same.
+    A run is resumed only if its hash is the same. The hash does not depend on the code.
     """
     decisive = [settings, dataclasses.asdict(plan)]
     return provenance.digest(decisive, [run] if run.is_file() else [])[:12]

@@ -53,7 +53,10 @@ def run(weights: Path, data_dir: Path, count: int, tested: int) -> dict[str, Any
 
 
 def augment(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
-    """Random crops of images after four zero pixels are added on each side, some crops flipped."""
+    """Random crops of images after 4 pixels of value 0 are added on each side.
+
+    Each crop is flipped with probability 1/2.
+    """
     padded = np.pad(x, ((0, 0), (4, 4), (4, 4), (0, 0)))
     starts = rng.integers(0, 9, (len(x), 2))
     crops = np.stack([p[i : i + 32, j : j + 32] for p, (i, j) in zip(padded, starts, strict=True)])

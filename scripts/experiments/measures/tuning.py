@@ -105,7 +105,7 @@ class Network:
         return tree | {"statistics": nnx.state(model, nnx.BatchStat)}
 
     def fine_tuned(self, tree: Any) -> Any:
-        """The `tree` after further training; the optimizer starts without momentum."""
+        """The `tree` after further training; the velocity of the optimizer starts at zero."""
         fine_tuner, seeds = self.programs.fine_tuner, (self.seed,)
         tree = jax.tree.map(jnp.copy, tree)  # the tree is copied, because a step donates its input
         initial = fine_tuner.init_state(seeds)

@@ -185,7 +185,7 @@ def distances_sentence(results: dict) -> str:
 def _share_left(runs: Sequence[Sequence[float | None]], drop: int) -> float | None:
     """The mean distance after `drop`, divided by the mean distance before `drop`.
 
-    The means are over seeds and three epochs: from epoch `drop` on, and before epoch `drop`.
+    The means are over seeds and at most three epochs: from epoch `drop` on, and before `drop`.
     """
     before = average(x for run in runs for x in run[max(0, drop - 4) : drop - 1])
     after = average(x for run in runs for x in run[drop - 1 : drop + 2])

@@ -102,7 +102,7 @@ def distance(run: dict, kind: str, what: str = "exact") -> np.ndarray:
 def _ratio(runs: Runs, kind: str, epoch: int) -> OverSeeds:
     """The mean distance from `epoch` on, divided by the mean distance before `epoch`.
 
-    Each mean is over `NEAR` epochs.
+    Each mean is over `NEAR` epochs, or over fewer epochs near the start or the end of the run.
     """
 
     def ratio(run: dict) -> float:

@@ -83,7 +83,7 @@ class Checkpoints:
         return None if self.remote or not self.dir.is_dir() else self.dir.stat().st_ino
 
     def newest(self) -> int | None:
-        """The newest step that has a checkpoint."""
+        """The newest step that has a checkpoint; None if no step has one."""
         return max(self.manager.all_steps(), default=None)
 
     def save(self, step: int, state: Any, notes: Any = None) -> None:
@@ -264,9 +264,9 @@ def sums_of(leaves: list[Array]) -> list[int]:
 def checksums(leaves: list[Array]) -> list[UInt32[Array, ""]]:
     """A checksum of each array's bits and their positions, which does not depend on the sharding.
 
-    The checksum is the sum of MurmurHash3's finalizer, a bijection, over the elements. If one
-    element changes, the checksum always changes. If several elements change, the checksum remains
-    equal with probability 2⁻³².
+    Elements that do not have 32 bits raise a ValueError. The checksum is the sum of MurmurHash3's
+    finalizer, a bijection, over the elements. If one element changes, the checksum always changes.
+    If several elements change, the checksum remains equal with probability 2⁻³².
     """
     return [_checksum(leaf) for leaf in leaves]
 

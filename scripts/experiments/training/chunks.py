@@ -77,10 +77,11 @@ def steps_done(state: State) -> int:
 class Clock:
     """A clock that measures the number of images per second in training steps.
 
-    The time of compilation and evaluation does not count. The clock also measures in which share of
-    an epoch's time the program waited for batches. The epoch's time includes compilation, but not
-    evaluation. While the program waits, an asynchronous device may still compute earlier steps, so
-    the device was idle for at most this share of the time.
+    The time of evaluation does not count, nor do the first `skipped` chunks, whose time includes
+    compilation. The clock also measures in which share of an epoch's time the program waited for
+    batches. The epoch's time includes compilation, but not evaluation. While the program waits, an
+    asynchronous device may still compute earlier steps, so the device was idle for at most this
+    share of the time.
     """
 
     def __init__(self, images_per_step: int, skipped: int):

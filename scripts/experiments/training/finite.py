@@ -14,7 +14,7 @@ def check_finite(part: str, values: Any, step: int, checkpoints: Checkpoints) ->
     """End a run that diverges.
 
     Raises:
-      InputError: The losses or the network, which `part` names, have an element that is not finite.
+      InputError: An element of `values` is not finite. The message calls the values `part`.
     """
     if is_finite(values):
         return

@@ -39,7 +39,8 @@ def network(
       key: Key of the initial weights.
 
     Raises:
-      InputError: The model is unknown, or the model cannot have this depth.
+      InputError: The model is unknown, the model cannot have this depth, or the channels of a layer
+        cannot be divided into the groups of group norm.
     """
     arguments = {"classes": classes, "norm": _norm(recipe, statistics or {}), "rngs": nnx.Rngs(key)}
     recipes.check_model(recipe.model, streamed=streamed)

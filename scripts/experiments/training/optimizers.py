@@ -1,6 +1,7 @@
 """Optimizers and learning-rate schedules of recipes.
 
-The optimizers are the unitization paper's nesterov and the optimizers of Optax.
+The optimizers are the unitization paper's nesterov, and the optimizers of Optax whose only required
+argument is a learning rate.
 """
 
 import inspect
@@ -51,7 +52,7 @@ def takes_momentum(optimizer: str) -> bool:
 
 
 def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
-    """The learning rate as a function of the step.
+    """The learning rate as a function of the step, counted from 0.
 
     Args:
       recipe: Recipe with the schedule.
@@ -77,7 +78,7 @@ def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
 
 
 def learning_rate(recipe: Recipe, steps: int, step: int) -> float:
-    """The learning rate of a step, counted from 0, to six digits.
+    """The learning rate of a step, counted from 0, to six significant digits.
 
     An epoch has `steps` steps.
     """

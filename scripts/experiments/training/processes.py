@@ -70,7 +70,8 @@ def _aborted(_: int) -> None:
 def together() -> Iterator[None]:
     """Raise one sentence for failures that other processes cause.
 
-    A computation of several processes fails if one of these processes has ended.
+    A computation of several processes fails if one of these processes has ended. Other exceptions
+    are raised unchanged.
 
     Raises:
       InputError: A computation of several processes has failed.

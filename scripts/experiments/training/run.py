@@ -85,7 +85,7 @@ def prepare(
     """Prepare the folder of a run.
 
     The result is a function from the seeds of a group to the state before the first step. With
-    `evaluate_only`, the initial weights may be other weights than those of the run.
+    `evaluate_only`, `init_from` need not name the run whose weights started the run in `out`.
 
     Raises:
       InputError: The folder belongs to another run, or `init_from` has another network.

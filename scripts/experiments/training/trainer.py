@@ -185,7 +185,7 @@ class Trainer:
         return {view: self._evaluate(network, view)[0] for view in views}
 
     def lower(self) -> jax.stages.Lowered:
-        """The program of one step before compilation."""
+        """The program of one step before compilation; with vmap, always of two seeds."""
         seed = self._seed_array((0, 1))
         return self._take_steps.lower(self._state_shapes, self._loader.shapes(seed), seed, 1)
 
@@ -293,8 +293,8 @@ def _with_sharding(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.S
 def _state_sharding(mesh: Mesh, shard: bool, leaf: jax.ShapeDtypeStruct) -> NamedSharding:
     """The sharding of an array of the state.
 
-    With `shard`, a large array is sharded along the longest axis that divides evenly. All other
-    arrays are replicated.
+    With `shard`, a large array is sharded along the longest axis whose length is a multiple of the
+    number of devices. All other arrays are replicated.
     """
     axes = [k for k, n in enumerate(leaf.shape) if n % mesh.size == 0]
     if not shard or leaf.size < MIN_SHARDED_SIZE or not axes:
