@@ -37,7 +37,7 @@ class Options:
       data_dir: The folder of the data set in tensorflow-datasets' format, also gs:// or s3://;
         digits need none.
       fake_data: Whether to measure the speed on noise of the data set's shape, 20 batches an epoch.
-      seeds: The number of networks, which are trained from seeds 0, 1, …
+      seeds: The number of networks, which have the seeds 0, 1, …
       vmap_seeds: Whether all seeds are trained as one program. With auto, only seeds of the mlp are
         trained as one program, because only the mlp then trains faster.
       devices: The number of devices of the mesh; by default all devices.
@@ -108,7 +108,7 @@ def main(recipe: Recipe, options: Options) -> None:
     layout = Layout(options.shard_state, options.remat, vmapped, workers, parts)
     placement = {"devices": options.devices, "axis_type": AxisType[options.axis_type.capitalize()]}
     if options.compile_for is not None:
-        compile_for.show(recipe, options.compile_for, layout, **placement)
+        compile_for.show(recipe, options.compile_for, layout, groups[0], **placement)
         return
     extras = Extras(options.evaluations, options.profile, options.log_every)
     several = options.coordinator, options.processes, options.process

@@ -96,6 +96,8 @@ def normalized_upper_bound(
     mean_x, excess_x, mean_y, excess_y = same_length(
         mean_x=mean_x, excess_x=excess_x, mean_y=mean_y, excess_y=excess_y
     )
+    check_not_negative(1 + excess_x, "1 + excess_x")
+    check_not_negative(1 + excess_y, "1 + excess_y")
     return moment_upper_bound(mean_x, 1 + excess_x, mean_y, 1 + excess_y)
 
 

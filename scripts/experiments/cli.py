@@ -4,6 +4,7 @@ import errno
 import functools
 import os
 import platform
+import re
 import resource
 import signal
 import subprocess
@@ -186,11 +187,11 @@ def compiled_in(cache: Path) -> None:
 def provenance(script: str) -> dict[str, Any]:
     """The command, date and environment of a run.
 
-    Of an argument that is an absolute path, the command has only the last part.
+    Of an absolute path, alone or after `--option=`, the command has only the last part.
     """
     path = Path(script)
     name = f"-m tools.{path.stem}" if path.parent.name == "tools" else f"scripts/{path.name}"
-    arguments = (Path(a).name if a.startswith("/") else a for a in sys.argv[1:])
+    arguments = (re.sub(r"^(--[^=]*=)?/(.*/)?", r"\1", a) for a in sys.argv[1:])
     return {
         "command": " ".join(["python", name, *arguments]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

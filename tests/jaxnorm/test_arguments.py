@@ -346,6 +346,12 @@ WRONG_NUMBERS = {
         lambda: shift.moment_upper_bound(ROW, -2 * ROW, ROW, ROW),
         lambda: shift.sharp_moment_upper_bound(ROW, -2 * ROW, ROW, ROW),
     ],
+    r"1 \+ excess_x must not be negative; the lowest is -1": [
+        lambda: shift.normalized_upper_bound(ROW, -2 * ROW, ROW, ROW)
+    ],
+    r"1 \+ excess_y must not be negative; the lowest is -1": [
+        lambda: shift.normalized_upper_bound(ROW, ROW, ROW, -2 * ROW)
+    ],
     "var_y must not be negative; the lowest is -2": [
         lambda: shift.moment_upper_bound(ROW, ROW, ROW, -2 * ROW),
         lambda: shift.sharp_moment_upper_bound(ROW, ROW, ROW, -2 * ROW),

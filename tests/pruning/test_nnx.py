@@ -299,6 +299,25 @@ class Plain(nnx.Module):
         return self.b(self.dropout(nnx.relu(self.a(x))))
 
 
+class TwoInputs(nnx.Module):
+    def __init__(self, rngs):
+        self.a, self.b = (nnx.Linear(3, 6, rngs=rngs) for _ in range(2))
+        self.out = nnx.Linear(6, 2, rngs=rngs)
+
+    def __call__(self, x, y):
+        return self.out(jnp.tanh(self.a(x)) * jnp.exp(self.b(y)))
+
+
+def test_a_model_gets_all_of_its_inputs():
+    model = TwoInputs(nnx.Rngs(0))
+    x, y = RNG.normal(3, 2, (2, 5, 3))
+    apply, params = pruning.nnx.evaluation(model)
+    np.testing.assert_array_equal(apply(params, x, y), model(x, y))
+    small = pruning.nnx.prune(model, x, y, ratios=[0.5])
+    assert small.out.in_features == 3
+    assert small(x, y).shape == (5, 2)
+
+
 def test_changes_in_place_reach_the_next_function_the_next_step_and_the_result():
     """Each step calls `recalibrate`, `fine_tune` and `callback` in this order."""
     model: Any = Plain(nnx.Rngs(0))

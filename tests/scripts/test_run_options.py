@@ -12,7 +12,8 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from experiments.cli import InputError
-from experiments.compiled.step import with_prefix
+from experiments.compiled.step import operations, with_prefix
+from experiments.data import stand_ins
 from experiments.measures import activation_states, filter_models, odd_point, provenance
 from experiments.recipes import Recipe, replace
 from experiments.training import introduction, run, trainer
@@ -137,7 +138,7 @@ def test_running_statistics_are_said_for_every_layer_that_has_them(normalization
 def test_the_first_line_has_the_work_of_one_network_on_one_device(monkeypatch):
     monkeypatch.setattr(introduction, "operations", lambda lowered: 6e6)
     given: Any = SimpleNamespace(
-        recipe=Recipe(batch_size=24), parameters=12345, steps=1002, lower=lambda: None
+        recipe=Recipe(batch_size=24), parameters=12345, steps=1002, lower=lambda seeds: None
     )
     alone, sharded = trainer.mesh_of(1), trainer.mesh_of(4)
     assert introduction.first_line(given, alone, [(0,)]) == (
@@ -150,6 +151,16 @@ def test_the_first_line_has_the_work_of_one_network_on_one_device(monkeypatch):
     )
     assert said.endswith("2 M floating-point operations a step, seeds vmapped")
     assert introduction.first_line(given, alone, [(0,), (1,)]).endswith("one after the other")
+
+
+def test_the_work_of_one_network_does_not_depend_on_the_number_of_networks():
+    recipe, data, mesh = Recipe(), stand_ins.shapes_of("digits"), trainer.mesh_of(1)
+    many = trainer.Trainer(recipe, data, mesh, trainer.Layout(vmap_seeds=True))
+    one = trainer.Trainer(recipe, data, mesh, trainer.Layout())
+    for count in (2, 5):
+        lowered = many.lower(tuple(range(count)))
+        found = operations(lowered) / count / operations(one.lower((0,)))
+        assert 0.98 < found < 1.02
 
 
 def test_the_norm_of_the_odd_point_is_beside_the_mean_of_the_others(monkeypatch, key):

@@ -72,6 +72,16 @@ def test_an_interrupted_training_ends_with_the_weights_of_a_whole_one(tmp_path, 
         np.testing.assert_array_equal(again[name], array)
 
 
+def test_checkpoints_of_other_settings_are_refused(tmp_path):
+    train_lm.main(options(tmp_path, steps=2, every=1))
+    changes = {"seed": 1, "steps": 3, "batch_size": 5, "length": 11, "learning_rate": 0.02}
+    for name, value in changes.items():
+        other = replace(options(tmp_path, steps=2, every=1), **{name: value})
+        with pytest.raises(InputError, match=f" has {name} .*, not {value}: give another --out$"):
+            train_lm.main(other)
+    train_lm.main(options(tmp_path, steps=2, every=2))
+
+
 def test_seconds_are_of_all_starts_together(tmp_path, monkeypatch):
     """Each step takes 10 seconds. The run is interrupted after two steps and resumed later."""
     clock = itertools.chain([0, 10, 20], [5000, 5010, 5020])

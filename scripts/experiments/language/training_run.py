@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import cli, signals
-from experiments.cli import StoppedError
+from experiments.cli import InputError, StoppedError
 from experiments.language import python_text, training
 from experiments.language.training import CONFIG, MODEL, Params, State
 from experiments.training.checkpoints import Checkpoints
@@ -38,6 +38,7 @@ def train(settings: Settings, out: Path) -> tuple[Params, dict[str, Any]]:
     """Train the model, or resume its training, and measure the perplexity of held-out bytes.
 
     Raises:
+      InputError: The checkpoints in `out` are of other settings.
       StoppedError: A signal asked the run to end; the state is saved.
     """
     text, held_out = python_text.load()
@@ -46,7 +47,8 @@ def train(settings: Settings, out: Path) -> tuple[Params, dict[str, Any]]:
     state = State(params, optimizer.init(params))
     with Checkpoints(out / "checkpoints") as saved, signals.caught() as interrupted:
         state, notes = saved.restore(state, cli.say)
-        notes = notes or {"step": 0, "seconds": 0.0, "losses": []}
+        notes = notes or {"step": 0, "seconds": 0.0, "losses": [], "settings": vars(settings)}
+        check_settings(notes, settings, out)
         step = training.make_step(MODEL, optimizer)
         start = time.monotonic() - notes["seconds"]
         while notes["step"] < settings.steps:
@@ -70,6 +72,21 @@ def train(settings: Settings, out: Path) -> tuple[Params, dict[str, Any]]:
             MODEL, state.params, held_out_sequences(held_out, settings.length)
         ),
     }
+
+
+def check_settings(notes: dict[str, Any], settings: Settings, out: Path) -> None:
+    """Raise if the checkpoints of `out` are of other settings than `settings`.
+
+    `every` may be another number, because `every` does not change weights. The checkpoints of
+    earlier versions do not have settings.
+    """
+    for name, new in vars(settings).items():
+        old = notes.get("settings", {}).get(name, new)
+        if old != new and name != "every":
+            raise InputError(
+                f"--out must be a folder without checkpoints of other settings; {out} has {name} "
+                f"{old}, not {new}: give another --out"
+            )
 
 
 def batch(text: np.ndarray, settings: Settings, step: int) -> jax.Array:

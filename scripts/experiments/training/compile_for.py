@@ -18,18 +18,21 @@ from experiments.compiled.compile_only import compile_only_devices
 from experiments.compiled.step import CHIPS, environment, hbm_needed, lines, measure, operations
 from experiments.data import stand_ins
 from experiments.recipes import Recipe
-from experiments.training.trainer import Layout, Trainer, mesh_of
+from experiments.training.trainer import Layout, Seeds, Trainer, mesh_of
 
 
 def show(
     recipe: Recipe,
     topology: str,
     layout: Layout,
+    seeds: Seeds = (0, 1),
     *,
     devices: int | None = None,
     axis_type: AxisType = AxisType.Auto,
 ) -> None:
     """Print the cost of a training step on each chip of a topology; the last line is JSON.
+
+    If the layout vmaps seeds, the step trains the networks of all `seeds`.
 
     Raises:
       InputError: The topology or the data set is unknown, a plugin or a library is not installed, a
@@ -54,12 +57,12 @@ def show(
     }
     start = time.perf_counter()
     try:
-        compiled = program.lower().compile()
+        compiled = program.lower(seeds).compile()
     except jax.errors.JaxRuntimeError as error:
         result["memory"] = {"needed": hbm_needed(error), "fits": False}
     else:
         # The CUDA plugin does not count operations, so JAX counts them before compilation.
-        flops = operations(compiled) or operations(build(mesh_of(1)).lower()) / mesh.size
+        flops = operations(compiled) or operations(build(mesh_of(1)).lower(seeds)) / mesh.size
         result |= measure(compiled, flops, mesh.size, CHIPS.get(chip))
     result["compile_seconds"] = time.perf_counter() - start
     cli.say(*lines(result))

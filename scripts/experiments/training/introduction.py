@@ -32,7 +32,7 @@ def first_line(trainer: Trainer, mesh: Mesh, groups: list[Seeds]) -> str:
     if mesh.size > 1:
         parts[-1] += f", {batch // mesh.size} on each device"
     parts += [f"{trainer.parameters:,} parameters", f"{trainer.steps:,} steps an epoch"]
-    if flops := operations(trainer.lower()) / len(groups[0]):
+    if flops := operations(trainer.lower(groups[0])) / len(groups[0]):
         parts.append(f"{with_prefix(flops)} floating-point operations a step".replace("  ", " "))
     if len(groups) * len(groups[0]) > 1:
         parts.append("seeds " + ("vmapped" if len(groups) == 1 else "one after the other"))

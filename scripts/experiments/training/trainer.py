@@ -184,10 +184,13 @@ class Trainer:
         network = state.params, state.statistics
         return {view: self._evaluate(network, view)[0] for view in views}
 
-    def lower(self) -> jax.stages.Lowered:
-        """The program of one step before compilation; with vmap, always of two seeds."""
-        seed = self._seed_array((0, 1))
-        return self._take_steps.lower(self._state_shapes, self._loader.shapes(seed), seed, 1)
+    def lower(self, seeds: Seeds = (0, 1)) -> jax.stages.Lowered:
+        """The program of one step before compilation; without vmap, of the first seed."""
+        seed = self._seed_array(seeds)
+        shapes = self._state_shapes
+        if self.vmaps_seeds:
+            shapes = jax.tree.map(lambda s: s.update(shape=(len(seeds), *s.shape[1:])), shapes)
+        return self._take_steps.lower(shapes, self._loader.shapes(seed), seed, 1)
 
     def close(self) -> None:
         """End the processes that read images, if there are any."""
