@@ -114,8 +114,8 @@ def batch_norm(
         batch = own_or_given(x, keep, statistics, reduction)
         gain = jax.lax.rsqrt(batch.var + eps) if rescaling else jnp.ones_like(batch.var)
         gain = gain * scale
-        # With h = x − shift, the output is gain · (h − mean of h) + bias. Without recentering, the
-        # output is gain · x + bias, that is gain · h + gain · shift + bias.
+        # Here h is x − shift. With recentering, the output is gain · (h − mean of h) + bias.
+        # Without recentering, the output is gain · x + bias = gain · h + gain · shift + bias.
         offset = gain * (-batch.mean if recentering else batch.shift) + bias
         y = channels(gain, x) * batch.h + channels(offset, x)
         return y.astype(jnp.result_type(x)), batch.statistics

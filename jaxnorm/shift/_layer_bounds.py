@@ -209,9 +209,10 @@ def _largest_without_mean(square: Float[Array, " d"]) -> Float[Array, ""]:
     """The maximum of Σ Dᵢ uᵢ² over unit vectors u with Σ uᵢ = 0, where D is `square`.
 
     The maximum λ is attained at a vector u with uᵢ ∝ 1/(Dᵢ − λ). Let D₁ ≥ D₂ be the two largest Dᵢ,
-    g = D₁ − D₂, gapᵢ = D₁ − Dᵢ, and λ = D₁ − t g. Then uᵢ/u₁ = −t/(gapᵢ/g − t) for i > 1. The code
-    finds by bisection the t in [0, 1/2] at which these quotients sum to −1, so that Σ uᵢ = 0. The
-    value Σ Dᵢ uᵢ² at this u has the gradient of λ, because u is a stationary point.
+    g = D₁ − D₂, and gapᵢ = D₁ − Dᵢ. Write the unknown maximum as λ = D₁ − t g, with t in [0, 1/2].
+    Then uᵢ/u₁ = −t/(gapᵢ/g − t) for i > 1. The code finds by bisection the t at which these
+    quotients sum to −1, so that Σ uᵢ = 0. The value Σ Dᵢ uᵢ² at this u has the gradient of λ,
+    because u is a stationary point.
     """
     if square.size == 1:
         return jnp.zeros_like(square[0])

@@ -21,10 +21,10 @@ Parameter = int | float | Float[Array, "..."]
 
 
 def half_normal_moment(std: Parameter, order: Parameter) -> Float[Array, "..."]:
-    """Moment E|x|^order of a Gaussian weight: σ^j 2^(j/2) Γ((j + 1)/2) / √π, ∞ for order ≤ −1.
+    """The moment E|x|^j of a Gaussian weight, where j is `order`.
 
-    Here j is `order` and σ is `std`. Eq. 14 is the moment of order 1, σ √(2/π). Eq. 15 is the
-    variance σ² (1 − 2/π).
+    The moment is σ^j 2^(j/2) Γ((j + 1)/2) / √π, where σ is `std`, and ∞ if j ≤ −1. Eq. 14 is the
+    moment of order 1, σ √(2/π). Eq. 15 is the variance σ² (1 − 2/π).
 
     Example:
       >>> print(f"{half_normal_moment(1.0, 1):.4f}")

@@ -24,8 +24,8 @@ MAPS = {
 }
 cosine_step = jax.jit(rms_cosine_step)
 each_map = pytest.mark.parametrize(("part", "step"), MAPS.items(), ids=lambda f: f.__name__)
-# Only slow tests check the derivatives of `rescale_rms_step`, because `standardize_step` calls the
-# same code.
+# Slow tests compare the derivatives of `rescale_rms_step` with differences. For `standardize_step`,
+# which calls the same code, fast tests do so.
 each_derivative = pytest.mark.parametrize(
     ("part", "step"),
     [

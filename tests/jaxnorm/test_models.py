@@ -209,8 +209,8 @@ def test_blocks_whose_convolutions_copy_their_input_double_it(depth, blocks, pre
 
 def test_a_pre_activation_network_for_imagenet_ends_in_relu():
     build = partial(models.ResNet, 18, classes=3, pre_activation=True, norm=unnormalized)
-    # Three strided shortcuts each negate the output of the pooling, which is not negative, so the
-    # ReLU at the end gives zeros.
+    # The output of the pooling is not negative. Three strided shortcuts, one after another, change
+    # its sign three times. Therefore the ReLU at the end gives zeros.
     logits = forward(filled(build, lambda shape: -copying(shape)), batch())
     np.testing.assert_array_equal(logits, 0)
 

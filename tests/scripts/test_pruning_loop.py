@@ -144,7 +144,8 @@ def three_layers():
         ({}, (4, 4)),
         ({"exclude": ("b",)}, (4, 8)),
         ({"exclude": ("a",)}, (8, 4)),
-        ({"scope": "globally"}, (1, 7)),  # seven filters of `a` have half of the layer's mean norm
+        # scores are divided by the mean of the layer: seven filters of `a` have about half of it
+        ({"scope": "globally"}, (1, 7)),
         ({"scope": "globally", "min_channels": 3}, (3, 7)),
         ({"scope": "globally", "round_to": 2}, (2, 8)),
         ({"round_to": 3}, (6, 6)),

@@ -189,7 +189,7 @@ class Unfolded:
         return interpret(program, values, _constant, self.step, enter_calls=False)
 
     def unshare(self, variables: Sequence[Variable], values: Sequence[Value]) -> list[Value]:
-        """The `values`, without the chains of values that the program reads more than once."""
+        """The `values`, where `chain` is None unless the program reads the value exactly once."""
         pairs = zip(variables, values, strict=True)
         return [x if self.reads[v] == 1 else x._replace(chain=None) for v, x in pairs]
 

@@ -232,7 +232,8 @@ def run(
 def resume(settings: Settings, before: dict[str, Any]) -> dict[str, Any]:
     """The results with which a run starts: measurements of the run `before`, or none.
 
-    The measurements are used only if `before` has the same settings.
+    The measurements are used only if `before` has the same `images`, `test`, `batch`, learning rate
+    and images per step as this run. The `draws` and `ratios` may differ.
     """
     shared = {name: getattr(settings, name) for name in ("images", "test", "batch")}
     shared |= {"learning rate": RATE, "images a step": STEP}
