@@ -159,6 +159,27 @@ def test_pre_activation_networks_by_numpy(depth, bottleneck):
     assert_same(model(jnp.asarray(x, "float32")), head(model, relu(last)))
 
 
+def test_the_last_normalized_map_of_a_pre_activation_network_is_before_relu():
+    """Sums and products of numbers replace the layers, because only their order is tested."""
+    stem = drawn(nnx.eval_shape(lambda: nnx.Conv(3, 4, (1, 1), rngs=nnx.Rngs(0))))
+    net: Any = SimpleNamespace(
+        stem=stem,
+        stem_norm=lambda h: 2 * h - 0.5,
+        blocks=[lambda h: h - 1, lambda h: -3 * h],
+        norm=lambda h: h - 0.7,
+        head=lambda h: 5 * h,
+    )
+    net.last_normalized = partial(models.PreActResNet.last_normalized, net)
+    x = images(2, 3, 2, 3)
+    h = relu(2 * (x @ array(stem.kernel)[0, 0] + array(stem.bias)) - 0.5)
+    last = -3 * (h - 1) - 0.7
+    assert (last < 0).any()
+    assert (last > 0).any()
+    assert_same(net.last_normalized(jnp.asarray(x, "float32")), last)
+    found = models.PreActResNet.__call__(net, jnp.asarray(x, "float32"))
+    assert_same(found, 5 * relu(last).mean((1, 2)))
+
+
 def test_networks_for_small_images_by_numpy():
     model = built(partial(models.CifarResNet, 8, classes=3))
     x = images(2, 9, 8, 3)

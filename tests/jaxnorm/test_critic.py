@@ -150,6 +150,18 @@ def test_the_paper_s_critic_is_trained_by_rmsprop(monkeypatch, key):
     assert emd_critic(key, x, 2 * x, x, x, steps=1, batch_size=4) == 0
 
 
+def test_the_critic_learns_from_training_pairs_and_measures_test_pairs(monkeypatch, key):
+    """The critic z · (mean of x + 2 · mean of y) takes the place of the network."""
+    monkeypatch.setattr(critics, "_init_convolutional", lambda *_: None)
+    monkeypatch.setattr(critics, "_convolutional", lambda w, z: z @ w)
+    monkeypatch.setattr(critics, "train", lambda *a, **_: a[3].x.mean(0) + 2 * a[3].y.mean(0))
+    rng = np.random.default_rng(0)
+    x, y, u, v = (rng.normal(i, 1, (n, 3)) for i, n in enumerate((5, 5, 7, 7)))
+    found = emd_critic(key, *map(jnp.asarray, (x, y, u, v)), batch_size=4)
+    expected = (u.mean(0) - v.mean(0)) @ (x.mean(0) + 2 * y.mean(0))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 @pytest.mark.slow
 def test_samples_that_do_not_differ_have_the_bound_zero(key):
     x = jax.random.normal(key, (20, 3))
@@ -267,6 +279,27 @@ def test_a_critic_is_trained_on_all_pairs_alike(seed):
     np.testing.assert_allclose(found.sum(), steps * batch, rtol=1e-6)
     expected = steps * batch / count
     np.testing.assert_allclose(found, expected, atol=4.5 * np.sqrt(expected))
+
+
+def test_every_step_goes_on_from_the_last_one():
+    """Three steps of ascent with momentum and decay of weights, each then halved, in NumPy."""
+    x, y = np.array([1.0, -2.0, 0.5]), np.array([-0.3, 1.0, 2.0])
+    w, velocity, start = np.array([0.7, -1.1, 0.2]), 0, np.array([0.7, -1.1, 0.2])
+    for _ in range(3):
+        # The critic is z · w², and its rate of descent is 2 w (y − x).
+        velocity = 2 * w * (y - x) + 0.3 * w + 0.9 * velocity
+        w = (w - 0.05 * velocity) / 2
+    found = pairs.train(
+        lambda w, z: z @ w**2,
+        jnp.asarray(start),
+        jax.random.key(0),
+        pairs.Pairs(*(jnp.tile(jnp.asarray(z), (4, 1)) for z in (x, y))),
+        project=lambda w: w / 2,
+        optimizer=optax.chain(optax.add_decayed_weights(0.3), optax.trace(0.9), optax.scale(-0.05)),
+        steps=3,
+        batch_size=2,
+    )
+    np.testing.assert_allclose(found, w, rtol=1e-12)
 
 
 def test_the_critic_of_a_lower_bound_is_the_best_in_training(monkeypatch):

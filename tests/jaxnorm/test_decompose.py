@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from jaxnorm import recenter, rescale, rescale_rms, standardize
+from jaxnorm import moments, recenter, rescale, rescale_rms, standardize
 from tests.support.gradients import several_keys
 
 PARTS = (recenter, rescale, rescale_rms, standardize)
@@ -114,6 +114,15 @@ def test_wrong_axes_are_refused(part):
         part(jnp.ones((2, 3)), axis=2)
     with pytest.raises(ValueError, match="axis must hold at least one sample"):
         part(jnp.ones((0, 3)))
+
+
+@pytest.mark.parametrize("part", [*PARTS, moments])
+def test_every_named_axis_has_samples_and_others_may_be_empty(part):
+    for shape, axis in [((0, 3), (0, 1)), ((0, 3), (1, 0)), ((2, 3, 0), [-1, 0]), ((0, 0), (0, 1))]:
+        with pytest.raises(ValueError, match="axis must hold at least one sample"):
+            part(jnp.ones(shape), axis=axis)
+    for axis in (0, (0, -1)):
+        assert jax.tree.leaves(part(jnp.ones((2, 0, 3)), axis=axis))[0].size == 0
 
 
 @pytest.mark.parametrize("part", PARTS)

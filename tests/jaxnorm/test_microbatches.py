@@ -111,6 +111,22 @@ def test_recomputed_blocks_are_counted_once():
     assert_equal(parts, whole, 1e-5)
 
 
+@pytest.mark.parametrize("microbatches", [1, 2, 3, 6])
+def test_parts_are_consecutive_samples_of_the_whole_tree(microbatches):
+    """A loss that is no mean over samples shows which samples are together."""
+    rng = np.random.default_rng(0)
+    x, weights = rng.normal(size=(6, 2, 2)), rng.normal(size=6)
+
+    def loss(_, batch):
+        return jnp.square((batch["x"] * batch["weights"][:, None, None]).sum())
+
+    tree = {"x": jnp.asarray(x), "weights": jnp.asarray(weights)}
+    found = microbatched(loss, microbatches)(nnx.Linear(1, 1, rngs=nnx.Rngs(0)), tree)
+    size = 6 // microbatches
+    sums = [(x[i : i + size].sum((1, 2)) @ weights[i : i + size]) for i in range(0, 6, size)]
+    np.testing.assert_allclose(found, np.square(sums).mean(), rtol=1e-12)
+
+
 def subclasses(kind):
     return {kind} | {c for child in kind.__subclasses__() for c in subclasses(child)}
 

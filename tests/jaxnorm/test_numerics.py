@@ -171,6 +171,9 @@ ANY: Any = internal
             ["bfloat16", jnp.float32, np.dtype("float64")],
             {
                 "b must be a floating dtype, such as jnp.bfloat16; got 'int8'": "int8",
+                "b must be a floating dtype, such as jnp.bfloat16; got 'bool'": "bool",
+                "b must be a floating dtype, such as jnp.bfloat16; got 'uint32'": "uint32",
+                "b must be a floating dtype, such as jnp.bfloat16; got 'complex64'": "complex64",
                 "b must be a floating dtype, such as jnp.bfloat16; got 'half a float'": (
                     "half a float"
                 ),

@@ -42,6 +42,36 @@ def test_layers_that_are_not_called_are_named(network):
         layer_outputs(network, ["norms.7"], jnp.ones((2, 6), jnp.float32))
 
 
+class Doubled(nnx.Module):
+    def __call__(self, x):
+        return 2 * x
+
+
+class Repeated(nnx.Module):
+    """A layer that is called `times` times, and a layer that is called once."""
+
+    def __init__(self, times):
+        self.layer, self.last, self.times = Doubled(), Doubled(), times
+
+    def __call__(self, x):
+        for _ in range(self.times):
+            x = self.layer(x)
+        return self.last(x)
+
+
+@pytest.mark.parametrize("times", [0, 1, 2, 3])
+def test_a_layer_that_is_not_called_once_is_refused(times):
+    model, x = Repeated(times), jnp.ones((3, 2))
+    found = layer_outputs(model, ["last"], x)
+    np.testing.assert_array_equal(found["last"], np.full((3, 2), 2 ** (times + 1)))
+    if times == 1:
+        assert (layer_outputs(model, ["layer"], x)["layer"] == 2).all()
+        return
+    message = f"'layer' must be called once; it was called {times} times"
+    with pytest.raises(ValueError, match=message):
+        layer_outputs(model, ["last", "layer"], x)
+
+
 def test_a_shift_lies_between_its_bounds_and_is_exact(key):
     before, after = jax.random.normal(key, (2, 30, 2, 2, 3))
     found = layer_shift(before, after, exact=20)
