@@ -160,6 +160,23 @@ def test_convolutions_are_ranked_and_other_arrays_of_some_size_drawn():
     assert (alone["kind"], alone["chosen"]) == ("convolutions", [])
 
 
+@pytest.mark.parametrize(
+    ("count", "chosen"), [(0, ""), (1, "a"), (2, "ab"), (3, "abc"), (4, "acd"), (5, "ace")]
+)
+def test_the_first_the_middle_and_the_last_ranked_layer_are_shown_once(count, chosen, monkeypatch):
+    """A made-up ranking leaves out layer z."""
+    ranked: Any = {"layers": [{"name": name} for name in "abcde"[:count]]}
+    monkeypatch.setattr(analysis, "rankings", lambda *_, **__: ranked)
+    for part in ("histogram", "correlations"):
+        monkeypatch.setattr(analysis, part, lambda name, w, part=part: (part, name, w.shape))
+    kernels = {name: np.ones((2, 3, i)) for i, name in enumerate("zabcde", 1)}
+    found = analysis.measure(kernels, ratio=0.5, gaussian_layers=2)
+    assert found["chosen"] == [*chosen]
+    shapes = {name: w.shape for name, w in kernels.items()}
+    assert found["histograms"] == [("histogram", name, shapes[name]) for name in chosen]
+    assert found["covariances"] == [("correlations", name, shapes[name]) for name in chosen]
+
+
 def test_a_layer_is_described_by_its_rankings(ranked):
     kernels, found = ranked
     assert [layer["name"] for layer in found["layers"]] == ["a", "b"]

@@ -160,6 +160,29 @@ def test_a_correlation_is_that_of_deviations_from_the_comparison():
     assert found["low"] < 0 < found["high"]
 
 
+def test_an_interval_leaves_out_draws_without_a_correlation():
+    """With three groups, all 27 draws can be listed; one group has a constant x."""
+    x, y = np.array([[0, 1], [0, 3], [2, 2]]), np.array([[0, 2], [1, 0], [0, 1]])
+    draws = [list(draw) for draw in itertools.product(range(3), repeat=3)]
+    varied = [draw for draw in draws if draw != [2, 2, 2]]
+    listed = [stats.pearsonr(x[draw].ravel(), y[draw].ravel())[0] for draw in varied]
+    assert len(listed) == 26
+    found = atlas_findings.interval(x.astype(float), y.astype(float))
+    expected: Any = stats.pearsonr(x.ravel(), y.ravel())
+    np.testing.assert_allclose(found["correlation"], expected[0])
+    bounds = np.quantile(listed, [0.025, 0.975], method="inverted_cdf")
+    np.testing.assert_allclose([found["low"], found["high"]], bounds)
+    # A comparison of one task and one seed has one number for each normalizer.
+    runs = [
+        made_up(np.exp(shift), np.exp(loss), normalizer=name)
+        for name, shift, loss in (("a", 0, 0), ("b", 1, 2), ("c", 3, 1))
+    ]
+    shift, outcome = atlas_findings.SHIFTS["of a step"], lambda run: run["epochs"][0]["test_loss"]
+    found = atlas_findings.correlation([runs], shift, outcome)
+    np.testing.assert_allclose([found["between"]["low"], found["between"]["high"]], [-1, 1])
+    assert found["within"] is None
+
+
 def test_an_interrupted_comparison_does_not_count():
     runs = list(made_up_runs(1.0))
     found = atlas_findings.findings(runs[:-1])
@@ -204,3 +227,19 @@ def test_the_command_resumes_and_its_page_has_an_answer(tmp_path, monkeypatch):
     assert len(results["runs"]) == 32
     traffic = {"targets": {"v5e": [{"normalizer": "DyT", "shape": [8, 4], "traffic": 5.0}]}}
     assert "5.0 n" in atlas_page.render(results | {"traffic": traffic})
+
+
+def test_the_traffic_of_a_file_is_shown_and_kept(tmp_path, monkeypatch):
+    runs = [made_up(shift, shift, normalizer=name) for name, shift in (("DyT", 1.5), ("Derf", 2.5))]
+    monkeypatch.setattr(atlas, "runs", lambda seeds: [("t", run["normalizer"], 0) for run in runs])
+    monkeypatch.setattr(atlas, "measure", lambda _, name, *__: runs[["DyT", "Derf"].index(name)])
+    monkeypatch.setattr(atlas_page, "figure", lambda results: "")
+    monkeypatch.setattr(atlas_findings, "DRAWS", 9)
+    measured = [("DyT", 5.0), ("Derf", 6.5)]
+    rows = [{"normalizer": name, "shape": [8, 4], "traffic": n} for name, n in measured]
+    traffic = {"targets": {"v5e": rows}}
+    (tmp_path / "traffic.json").write_text(json.dumps(traffic))
+    command.main(seeds=2, traffic=tmp_path / "traffic.json", out=tmp_path / "out")
+    assert json.loads((tmp_path / "out/results.json").read_text())["traffic"] == traffic
+    text = (tmp_path / "out/index.html").read_text()
+    assert text.count("5.0 n") == text.count("6.5 n") == 1

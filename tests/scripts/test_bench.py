@@ -510,6 +510,21 @@ def test_trees_and_draws_are_timed_at_any_size(small_geometry):
                 assert jnp.isfinite(leaf).all()
 
 
+def test_the_memory_of_a_map_is_ours_over_the_closed_form_s(monkeypatch):
+    """A made-up compiler says the memory of each program; the map of one cosine is left out."""
+    memory = iter((12, 4))
+    monkeypatch.setattr(
+        geometry, "compiled", lambda run, x: timing.Compiled(lambda: (run, x), next(memory))
+    )
+    monkeypatch.setattr(geometry.geometry.mean_field, "kernel_map", lambda *_: jnp.asarray(0.0))
+    series, batch = geometry.maps()
+    assert (series.memory, batch.memory) == (None, 3)
+    run, x = batch.peer()
+    assert run is geometry.geometry.arccosine_kernel
+    np.testing.assert_array_equal(x, np.eye(geometry.SAMPLES))
+    assert batch.ours()[0] is not run
+
+
 def test_the_map_of_a_series_ends_where_the_closed_form_does(monkeypatch):
     monkeypatch.setattr(geometry, "MAPPED", 30)
     monkeypatch.setattr(geometry, "SAMPLES", 4)

@@ -5,9 +5,11 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, get_args
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import SingleDeviceSharding
 from scipy.special import expit, softmax
 
 from experiments.cli import InputError
@@ -487,6 +489,53 @@ def test_a_budget_of_bytes_is_met_by_the_largest_of_the_candidates(tmp_path):
     assert len(seen) == len(set(seen)) < 8  # bisection tries only a few of about 16 candidates
     with pytest.raises(InputError, match=r"got 0\.5, and the model with the fewest .* needs 1$"):
         compiled_budget.largest(model, wanted, 0.5e9, cost)
+
+
+FEWER: dict[str, Any] = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 16}
+FEWER |= {"num_key_value_heads": 2, "intermediate_size": 5}
+
+
+@pytest.mark.parametrize(
+    ("family", "smaller", "counts"),
+    [
+        ("qwen3", FEWER, Counts(2, 2, 5, 16)),
+        ("qwen3", FEWER | {"tie_word_embeddings": True}, Counts(2, 2, 5, 16)),
+        ("mixtral", FEWER | {"num_local_experts": 3}, Counts(2, 2, 5, 16, 3)),
+        ("gpt2", {"n_layer": 2, "n_inner": 5}, Counts(2, 4, 5, 24)),
+    ],
+)
+def test_a_pass_reads_the_layers_that_remain_and_what_follows_them(
+    family, smaller, counts, tmp_path, monkeypatch
+):
+    """A made-up compiler counts the bytes of arguments and results; expected are NumPy's arrays."""
+    rng, tokens, head_dim = np.random.default_rng(0), 7, 6
+    sizes: dict[str, Any] = {"num_hidden_layers": 3, "hidden_size": 24, "intermediate_size": 9}
+    sizes |= {"num_attention_heads": 8, "num_key_value_heads": 4, "num_local_experts": 5}
+    sizes |= {"num_experts_per_tok": 2, "head_dim": head_dim, "tie_word_embeddings": False}
+    gpt2 = {"n_layer": 3, "n_embd": 24, "n_head": 4, "n_inner": 9, "tie_word_embeddings": True}
+    config = language_models.random_config(family, rng) | (gpt2 if family == "gpt2" else sizes)
+    config |= {name: smaller[name] for name in smaller if name == "tie_word_embeddings"}
+    folder = language_models.write(
+        tmp_path / "model", config, language_models.random_weights(config, rng)
+    )
+    model = smaller_language_models.read(folder)
+
+    def measure(program, *arguments):
+        arrays = jax.tree.leaves((arguments, jax.eval_shape(program, *arguments)))
+        return SimpleNamespace(bytes=sum(a.size * a.dtype.itemsize for a in arrays))
+
+    monkeypatch.setattr(compiled_budget, "measure", measure)
+    device = SingleDeviceSharding(jax.devices()[0])
+    found = compiled_budget.traffic(model, tokens, device, counts)
+
+    weights = language_models.random_weights(config | smaller, rng)
+    tied = config["tie_word_embeddings"]
+    unread = ("wpe.weight",) if tied else ("wpe.weight", "embed_tokens.weight", "wte.weight")
+    numbers = sum(w.size for name, w in weights.items() if not name.endswith(unread))
+    streams = tokens * counts.hidden * (2 * counts.layers + 1)  # into and out of every layer
+    angles = 0 if family == "gpt2" else 2 * tokens * head_dim // 2
+    numbers += streams + counts.layers * angles + tokens * config["vocab_size"]
+    assert found == 2 * numbers + counts.layers * tokens**2  # the mask has a byte for each element
 
 
 def test_the_heads_of_a_llama_divide_its_width_within_a_budget(tmp_path):

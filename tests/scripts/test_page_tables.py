@@ -75,6 +75,36 @@ def test_titles_and_cells_of_a_table_are_escaped():
     assert re.findall(r'<tr class="(.*?)"><th scope="row">(.)', text) == [("late", "x"), ("", "y")]
 
 
+def test_only_the_summary_and_bodies_of_a_page_are_html():
+    attack = '<b id="x">&'
+    text = page.render(
+        title=f"title{attack}",
+        kicker=f"kicker{attack}",
+        heading=f"heading{attack}",
+        summary="<p>summary</p>",
+        sections=[("one", f"first{attack}", "<i>1</i>"), ("two", "second", "<i>2</i>")],
+    )
+    escaped = "&lt;b id=&quot;x&quot;&gt;&amp;"
+    assert attack not in text
+    assert f"<title>title{escaped}</title>" in text
+    for words in ("kicker", "heading"):
+        assert f">{words}{escaped}</" in text
+    assert "<p>summary</p>" in text
+    assert f'<a href="#one">first{escaped}</a><a href="#two">second</a>' in text
+    assert (
+        f'<section id="one"><h2>first{escaped}</h2><i>1</i></section>'
+        '<section id="two"><h2>second</h2><i>2</i></section>'
+    ) in text
+    assert "&lt;b" not in page.details("t", "<b>body</b>")
+    assert f"<summary>t{escaped}</summary>" in page.details(f"t{attack}", "")
+    assert f"<code>c{escaped}</code>" in page.provenance(f"c{attack}")
+    figure = page.figure(["<svg></svg>"], f"c{attack}")
+    assert f"<svg></svg></div><figcaption>c{escaped}</figcaption>" in figure
+    cards = page.cards([tuple(f"{part}{attack}" for part in "nvo")])  # pyright: ignore[reportArgumentType]
+    assert cards.count(escaped) == 3
+    assert page.paragraphs(attack, "y") == f"<p>{escaped}</p><p>y</p>"
+
+
 def test_a_row_of_the_atlas_has_its_numbers_and_errors_in_one_unit():
     rows = [
         atlas_row(task="t", normalizer="a", accuracy={"mean": 0.5, "stderr": 0.012}),

@@ -7,8 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from PIL import Image
 
+import jaxnorm.nnx
 from experiments.cli import InputError
 from experiments.data import datasets, imagenet
 from experiments.data.datasets import Images
@@ -18,6 +20,7 @@ from experiments.training import chunks, loop, paired_runs, run_folder
 from experiments.training.checkpoints import Checkpoints
 from experiments.training.chunks import Chunk
 from experiments.training.finite import check_finite, is_finite
+from experiments.training.step import State
 from tests.support.small_runs import random_images
 
 pytestmark = pytest.mark.usefixtures("users_jax", "unchecked")
@@ -200,6 +203,28 @@ def test_an_untrained_network_starts_with_the_statistics_of_the_first_images(mon
     assert (9 * program.probe_accuracy(state)) % 1 == pytest.approx(0, abs=1e-5)
     other: Any = program.init_state(4)
     assert (other.params["layers"][0]["kernel"][...] != layer["kernel"][...]).any()
+
+
+def test_statistics_before_training_are_of_the_first_training_images(monkeypatch):
+    """A made-up trainer has a network of one layer, whose inputs the statistics are of."""
+    images = random_images()
+    images = images._replace(x_train=images.x_train + np.arange(70)[:, None, None, None])
+    layer = jaxnorm.nnx.BatchNorm(1, rngs=nnx.Rngs(0))
+    graph, params, statistics = nnx.split(layer, nnx.Param, nnx.BatchStat)
+
+    def init_state(seeds):
+        assert seeds == (3,)
+        return State(params, statistics, *(jnp.zeros(()) for _ in State._fields[2:]))
+
+    trainer: Any = SimpleNamespace(init_state=init_state)
+    monkeypatch.setattr(paired_runs, "Trainer", lambda *_: trainer)
+    monkeypatch.setattr(paired_runs.networks, "graphs", lambda *_: (graph, graph))
+    monkeypatch.setattr(paired_runs.evaluation, "array_evaluator", lambda *_, **__: None)
+    monkeypatch.setattr(paired_runs, "SAMPLE", 30)
+    state: Any = paired_runs.program(Recipe(), images).init_state(3)
+    x = images.x_train[:30]
+    np.testing.assert_allclose(state.statistics["mean"][...], [x.mean()], rtol=1e-5)
+    np.testing.assert_allclose(state.statistics["var"][...], [x.var()], rtol=1e-4)
 
 
 def test_channels_are_standardized_by_their_own_moments_of_the_training_images(
