@@ -45,6 +45,9 @@ def main(
     from experiments.measures import atlas, atlas_findings
     from experiments.pages import atlas as atlas_page, page
 
+    measured_traffic = None if traffic is None else files.read_json(traffic, dict)
+    if traffic is not None and measured_traffic is None:
+        raise cli.InputError(f"--traffic must be a file of scripts/atlas_traffic.py; no {traffic}")
     with files.in_use(out), progress_bar() as progress:
         storage.make_folder(out / "runs")
         cli.compiled_in(out / "compiled")
@@ -61,7 +64,7 @@ def main(
         "seconds": cli.seconds(),
         "runs": runs,
         "findings": atlas_findings.findings(runs),
-        "traffic": None if traffic is None else files.read_json(traffic, dict),
+        "traffic": measured_traffic,
     }
     results = page.write(results, atlas_page.render, out)
     cli.say(*atlas_page.sentences(results))

@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 import atlas as command
+from experiments.cli import InputError
 from experiments.measures import atlas, atlas_findings
 from experiments.pages import atlas as atlas_page
 from jaxnorm import models
@@ -239,7 +240,11 @@ def test_the_traffic_of_a_file_is_shown_and_kept(tmp_path, monkeypatch):
     rows = [{"normalizer": name, "shape": [8, 4], "traffic": n} for name, n in measured]
     traffic = {"targets": {"v5e": rows}}
     (tmp_path / "traffic.json").write_text(json.dumps(traffic))
-    command.main(seeds=2, traffic=tmp_path / "traffic.json", out=tmp_path / "out")
+    missing, out = tmp_path / "none.json", tmp_path / "out"
+    with pytest.raises(InputError, match="--traffic must be a file .* no .*none.json"):
+        command.main(seeds=2, traffic=missing, out=out)
+    assert not out.exists()
+    command.main(seeds=2, traffic=tmp_path / "traffic.json", out=out)
     assert json.loads((tmp_path / "out/results.json").read_text())["traffic"] == traffic
     text = (tmp_path / "out/index.html").read_text()
     assert text.count("5.0 n") == text.count("6.5 n") == 1
