@@ -241,7 +241,7 @@ def test_the_traffic_of_a_file_is_shown_and_kept(tmp_path, monkeypatch):
     traffic = {"targets": {"v5e": rows}}
     (tmp_path / "traffic.json").write_text(json.dumps(traffic))
     missing, out = tmp_path / "none.json", tmp_path / "out"
-    with pytest.raises(InputError, match="--traffic must be a file .* no .*none.json"):
+    with pytest.raises(InputError, match=r"--traffic must be a file .* no .*none\.json"):
         command.main(seeds=2, traffic=missing, out=out)
     assert not out.exists()
     command.main(seeds=2, traffic=tmp_path / "traffic.json", out=out)
