@@ -48,8 +48,9 @@ def test_the_mean_of_the_constants_is_added_to_one_number(sign):
         y = jax.nn.relu(x @ p["a"] + p["bias"][None]) @ p["b"]
         return y + p["number"] if sign > 0 else y - p["number"]
 
-    params, x = drawn(a=(3, 4), bias=4, b=(4, 2)), RNG.normal(3, 5, (5, 3))
-    params["number"] = np.array(7.0)
+    rng = np.random.default_rng(12)
+    params = {name: rng.normal(1, 2, n) for name, n in (("a", (3, 4)), ("bias", 4), ("b", (4, 2)))}
+    params["number"], x = np.array(7.0), rng.normal(3, 5, (5, 3))
     (group,) = coupled_channels(apply, params, x)
     keep = np.array([True, False, True, False])
     found = fold_constants(apply, params, [group], [keep], x)["number"]

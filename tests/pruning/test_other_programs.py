@@ -216,9 +216,25 @@ def test_random_bits_are_those_of_the_whole_width(name):
     assert_near(found, expected)
 
 
+@pytest.mark.parametrize("names", ["c", "cb"])
+def test_a_norm_of_another_program_is_over_the_whole_width(names):
+    """The norm has zeros at removed channels, and `b` is read only if `names` has it."""
+
+    def normed(p, x):
+        h = x @ p["a"] / (x @ p["a"]).std(-1, keepdims=True)
+        for name in names:
+            h = h @ p[name]
+        return h
+
+    groups, keep, small, masked = cut(mlp, PARAMS, X)
+    kept = {p.path: v for g, v in zip(groups, keep, strict=True) for p in g.positions if p.axis}
+    expected = normed(masked, X)
+    expected = expected[:, kept["c"]] if names == "c" else expected
+    assert_near(resized(normed, groups, keep)(small, X), expected)
+
+
 PINNING = {
     "softmax": (lambda p, x: jax.nn.softmax(x @ p["a"]) @ p["c"] @ p["b"], "reduce_max"),
-    "norm": (lambda p, x: x @ p["a"] / (x @ p["a"]).std(-1, keepdims=True) @ p["c"], "reduce_"),
     "sort": (lambda p, x: jnp.sort(mlp(p, x) + 0 * x[:, :3]) + jnp.sort(x @ p["a"]).sum(), "sort"),
     "beside an input": (lambda p, x: jnp.concatenate([x, x], 1) * (x @ p["a"]), "input"),
     "backward pass": (

@@ -64,7 +64,7 @@ def show(monkeypatch, capsys):
         def trainer(recipe, data, mesh, *, layout):
             built.append((recipe, data, mesh, layout))
             own = alone if mesh.size == 1 else program
-            return SimpleNamespace(parameters=1234567, lower=lambda: own)
+            return SimpleNamespace(parameters=1234567, lower=lambda seeds: own)
 
         built.clear()
         kind = jax.devices()[0].device_kind
