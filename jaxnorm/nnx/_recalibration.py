@@ -1,5 +1,6 @@
 """Computes new running statistics for a whole model."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
@@ -121,7 +122,7 @@ def _counting(kind: type[Any]) -> type[Any]:
         def __call__(
             self, x: Array, *args: Any, mask: Array | None = None, **options: Any
         ) -> Array:
-            count = jnp.asarray(x.size // x.shape[self.axis])
+            count = jnp.asarray(math.prod(jnp.moveaxis(x, self.axis, -1).shape[:-1]))
             if mask is not None:
                 count = mask_of_samples(mask, x, self.axis).sum()
             self.count.set_value(count.astype(jnp.float32))

@@ -185,18 +185,21 @@ def compiled_in(cache: Path) -> None:
 
 
 def provenance(script: str) -> dict[str, Any]:
-    """The command, date and environment of a run.
-
-    Of an absolute path, alone or after `--option=`, the command has only the last part.
-    """
+    """The command, date and environment of a run, without the folders of this machine."""
     path = Path(script)
     name = f"-m tools.{path.stem}" if path.parent.name == "tools" else f"scripts/{path.name}"
-    arguments = (re.sub(r"^(--[^=]*=)?/(.*/)?", r"\1", a) for a in sys.argv[1:])
     return {
-        "command": " ".join(["python", name, *arguments]),
+        "command": " ".join(["python", name, *map(_without_folders, sys.argv[1:])]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": environment(),
     }
+
+
+def _without_folders(argument: str) -> str:
+    """The argument, with only the last part of an absolute path, alone or after `--option=`."""
+    path = re.sub(r"^--[^=]*=", "", argument)
+    option = argument.removesuffix(path)
+    return option + Path(path).name if path.startswith("/") else argument
 
 
 def seconds() -> float:

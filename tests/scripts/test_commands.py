@@ -81,7 +81,7 @@ def test_a_command_refuses_an_output_that_another_run_uses(path, tmp_path, monke
 def test_a_command_is_recorded_without_the_folders_of_the_machine(monkeypatch):
     monkeypatch.setattr(cli, "environment", lambda: {"cores": 2})
     arguments = ["/home/a b/net.safetensors", "--out", "out/x", "--ratio", "0.5", "gs://b/c"]
-    arguments.append("--data-dir=/home/a b/data")
+    arguments.append("--data-dir=/home/a b/data/")
     monkeypatch.setattr(sys, "argv", ["/home/x/scripts/prune.py", *arguments])
     found = cli.provenance("/home/x/scripts/prune.py")
     said = "net.safetensors --out out/x --ratio 0.5 gs://b/c --data-dir=data"

@@ -38,7 +38,7 @@ class Sizes:
         removed = np.zeros(self.sets.parents.size, bool)
         read = {(paths[i], axis) for i, axis in channels.axes}
         for (path, axis), mask in masks.items():
-            if (path, axis) not in read:
+            if (path, axis) not in read:  # the program does not use the array
                 continue
             ids = channels.ids_of(path, axis)[~mask]
             channels.check_removable(ids)
