@@ -136,14 +136,14 @@ def test_running_statistics_are_said_for_every_layer_that_has_them(normalization
 
 
 def test_the_first_line_has_the_work_of_one_network_on_one_device(monkeypatch):
-    monkeypatch.setattr(introduction, "operations", lambda lowered: 6e6)
+    monkeypatch.setattr(introduction, "operations", lambda seeds: 2e6 * len(seeds))
     given: Any = SimpleNamespace(
-        recipe=Recipe(batch_size=24), parameters=12345, steps=1002, lower=lambda seeds: None
+        recipe=Recipe(batch_size=24), parameters=12345, steps=1002, lower=lambda seeds: seeds
     )
     alone, sharded = trainer.mesh_of(1), trainer.mesh_of(4)
     assert introduction.first_line(given, alone, [(0,)]) == (
         "1 x cpu, 24 images a step, 12,345 parameters, 1,002 steps an epoch, "
-        "6 M floating-point operations a step"
+        "2 M floating-point operations a step"
     )
     said = introduction.first_line(given, sharded, [(0, 1, 2)])
     assert said.startswith(
