@@ -143,16 +143,25 @@ def cpu_seconds():
 
 
 @pytest.mark.slow
-def test_the_wheel_alone_runs_the_readme_in_15_seconds(distributions, tmp_path):
-    """The limit of 15 seconds is CPU time, because other tests may run at the same time."""
+def test_the_wheel_alone_runs_the_readme_in_three_times_the_time_of_flax(distributions, tmp_path):
+    """The unit is the CPU time in which Flax creates a ResNet-8, because machines differ.
+
+    Most of this time is compilation, as in the README's examples.
+    """
+
+    def cpu_time(program):
+        start = cpu_seconds()
+        assert run(python, "-c", program, cwd=tmp_path, env=ALONE)
+        return cpu_seconds() - start
+
     python = installed(distributions[0], tmp_path / "fresh")
     where = "import geometry, jaxnorm, pruning; print(geometry.__file__)"
     assert str(tmp_path / "fresh") in run(python, "-c", where, cwd=tmp_path, env=ALONE)
+    create = "jaxnorm.models.CifarResNet(8, classes=10, rngs=nnx.Rngs(0))"
+    unit = cpu_time(f"import jaxnorm; from flax import nnx; print({create})")
     for language, snippet in README:
         if language == "python":
-            start = cpu_seconds()
-            assert run(python, "-c", snippet, cwd=tmp_path, env=ALONE)
-            assert cpu_seconds() - start < 15
+            assert cpu_time(snippet) < 3 * unit
 
 
 def test_the_version_is_one_and_its_changes_are_dated():
