@@ -385,6 +385,6 @@ def _verdict(claim: Claim, findings: tuple[Finding, ...]) -> Verdict:
 
     printed_holds = all_hold("printed", "rejected")
     text = "false" if printed_holds is False and not claim.fault else claim.standing
-    if surprises := [finding.check.what for finding in findings if not finding.as_recorded]:
+    if surprises := [finding.name for finding in findings if not finding.as_recorded]:
         text = f"not as recorded: {'; '.join(surprises)}"
     return Verdict(claim, findings, printed_holds, all_hold("corrected"), not surprises, text)

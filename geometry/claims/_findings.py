@@ -57,8 +57,17 @@ class Finding(NamedTuple):
     @property
     def as_recorded(self) -> bool:
         """Whether the check has the outcome that its form requires; false if a number is NaN."""
-        known = not math.isnan(self.estimate + self.stderr)
-        return known and self.holds != (self.check.form in MUST_FAIL)
+        return not self.is_nan and self.holds != (self.check.form in MUST_FAIL)
+
+    @property
+    def is_nan(self) -> bool:
+        """Whether the estimate or its standard error is NaN."""
+        return math.isnan(self.estimate + self.stderr)
+
+    @property
+    def name(self) -> str:
+        """The statement that was checked, with a note if the estimate is NaN."""
+        return self.check.what + (" (the estimate is NaN)" if self.is_nan else "")
 
 
 class Verdict(NamedTuple):

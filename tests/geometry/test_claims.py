@@ -397,9 +397,11 @@ def test_what_is_not_a_number_is_never_as_recorded(form, key):
         Sampled("x", 0.5, draws, "nothing", side="≤", form=form),
         Computed("x", lambda key: [0.0, math.nan], form=form),
     ]
-    *findings, mean = claims.check(claim_of(*unknown, Sampled("u", 0.5, draws, "u")), key).findings
+    verdict = claims.check(claim_of(*unknown, Sampled("u", 0.5, draws, "u")), key)
+    *findings, mean = verdict.findings
     assert not any(found.holds or found.as_recorded for found in findings)
     assert mean.as_recorded
+    assert verdict.text == "not as recorded: " + "; ".join(["x (the estimate is NaN)"] * 3)
 
 
 def test_cases_are_arrays_of_any_shapes_or_yielded(key):
