@@ -708,3 +708,55 @@ def test_what_a_scatter_writes_over_channels_decides_whether_they_are_zero():
         resized(apply, groups, keep)(remove_channels(params, groups, keep), x),
         apply(mask_channels(params, groups, keep), x),
     )
+
+
+def attended(q, k, v):
+    weights = jax.nn.softmax(jnp.einsum("bnhd,bmhd->bhnm", q, k), -1)
+    return jnp.einsum("bhnm,bmhd->bnhd", weights, v).reshape(*q.shape[:2], -1)
+
+
+# For each name, the axes into which the 24 channels of a product are split, how the model reads the
+# array with these axes, and the number of channels of the only group.
+LAYOUTS: dict[str, Any] = {
+    "gate and value": ((2, 12), lambda h: jax.nn.silu(h[..., 0, :]) * h[..., 1, :], 12),
+    "value and gate": ((12, 2), lambda h: jax.nn.silu(h[..., 1]) * h[..., 0], 12),
+    "after a function": ((2, 12), lambda h: jnp.tanh(jax.nn.silu(h))[..., 1, :], 12),
+    "after a transpose": ((2, 12), lambda h: jnp.multiply(*jnp.moveaxis(h, 2, 0)), 12),
+    "split": ((2, 12), lambda h: jnp.multiply(*jnp.split(h, 2, 2)).sum(2), 12),
+    "three parts of heads": ((3, 4, 2), lambda h: attended(*jnp.unstack(h, axis=2)), 4),
+    "heads of three parts": ((4, 3, 2), lambda h: attended(*jnp.unstack(h, axis=3)), 4),
+    "one head": ((3, 8), lambda h: attended(*jnp.split(h, 3, axis=2)), 8),
+    "a head alone": ((4, 6), lambda h: h[..., 1, :], 6),
+    "a gate of each head": ((4, 6), lambda h: (h * h[..., :1]).reshape(*h.shape[:2], -1), 4),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_channels_are_along_an_axis_of_which_no_single_index_is_read(name):
+    axes, read, count = LAYOUTS[name]
+
+    def apply(p, x):
+        h = x @ p["a"] + p["b"][None, None, :]
+        return read(h.reshape(*h.shape[:2], *axes)) @ p["c"]
+
+    rng, x = np.random.default_rng(5), np.random.default_rng(6).normal(size=(2, 3, 4))
+    width = jax.eval_shape(read, jnp.zeros((2, 3, *axes))).shape[-1]
+    shapes = {"a": (4, 24), "b": (24,), "c": (width, 2)}
+    params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    assert [group.size for group in coupled_channels(apply, params, x)] == [count]
+    assert_resized_is_masked(apply, params, x)
+
+
+def test_channels_of_transposed_images_are_along_the_longest_axis():
+    """Images of shape (channels, height, width), made by a product, are transposed for Flax."""
+
+    def apply(p, x):
+        images = jnp.moveaxis((x @ p["a"]).reshape(-1, 6, 2, 2), 1, -1)
+        numbers = ("NHWC", "HWIO", "NHWC")
+        return lax.conv_general_dilated(images, p["b"], (1, 1), "SAME", dimension_numbers=numbers)
+
+    rng = np.random.default_rng(7)
+    params = {"a": rng.normal(size=(4, 24)), "b": rng.normal(size=(3, 3, 6, 5))}
+    x = rng.normal(size=(3, 4))
+    assert [group.size for group in coupled_channels(apply, params, x)] == [6]
+    assert_resized_is_masked(apply, params, x)

@@ -110,6 +110,20 @@ class Requirement(NamedTuple):
     incoming: frozenset[int] | None = None
 
 
+class Split(NamedTuple):
+    """Facts that decide along which axis the channels lie after a reshape has split their axis.
+
+    Attributes:
+      longest: Whether the reshape shuffles channels or makes the feature maps of a convolution. The
+        channels are then along the longest of the new axes.
+      single: The axes of the result of which later equations read a single index, such as an axis
+        of a gate and a value. The channels are along another axis.
+    """
+
+    longest: bool = False
+    single: frozenset[int] = frozenset()
+
+
 class UnionFind:
     """Disjoint sets of channel ids, stored as one array of parents."""
 
@@ -126,9 +140,8 @@ class UnionFind:
         # the loop, the number of the state, and the axis. The equations are stored too, because
         # Python could give the `id()` of a deleted equation to a new equation.
         self.states: dict[tuple[int, ...], tuple[tuple[Equation, ...], Vector]] = {}
-        # Python's `id()` of each reshape equation that shuffles channels or makes feature maps. The
-        # channels are then along the longest of the axes into which an axis is split.
-        self.long_folds: set[int] = set()
+        # for each reshape equation, by Python's `id()` of the equation, how it splits axes
+        self.splits: dict[int, Split] = {}
         # whether the whole program has been read; after that, no further id is pinned
         self.settled = False
         # for each id that is a root, whether its channel is removed; empty if no channel is removed
@@ -389,13 +402,13 @@ class UnionFind:
         inner = int(np.prod([axis.size for axis in axes[left + 1 :]]))
         return np.resize(np.repeat(axes[left], inner), size)
 
-    def split_axis(self, axis: Vector, sizes: Sequence[int]) -> list[Vector]:
+    def split_axis(self, axis: Vector, sizes: Sequence[int], first: int) -> list[Vector]:
         """The channel ids of the axes into which `axis` is split by a reshape to `sizes`.
 
-        Ids are united until they vary along only one of the new axes. If the ids could vary along
-        several axes, the last but one of these axes is chosen. For example, if an axis is split
-        into heads and the width of a head, the ids vary along the heads. If channels are reshaped
-        into feature maps or shuffled, the longest axis is chosen.
+        Ids are united until they vary along only one of the new axes, which the facts in `splits`
+        decide. If the ids could vary along several axes, the last but one of these axes is chosen.
+        For example, if an axis is split into heads and the width of a head, the ids vary along the
+        heads. `first` is the number of the first new axis in the result of the reshape.
         """
         if is_free(axis):
             return [free(n) for n in sizes]
@@ -403,8 +416,10 @@ class UnionFind:
         if not self.removable(axis) or not rest:
             return rest
         grid = self.find(axis).reshape(sizes)
+        split = self.splits.get(id(self.equations[-1]), Split())
         varying = [k for k in range(len(sizes)) if (grid != grid.take([0], k)).any()]
-        if not varying or id(self.equations[-1]) in self.long_folds:
+        varying = [k for k in varying if first + k not in split.single] or varying
+        if not varying or split.longest:
             varying = [max(varying or range(len(sizes)), key=lambda k: sizes[k])]
         k = varying[-2:][0]
         line, *others = np.moveaxis(grid, k, 0).reshape(sizes[k], -1).T

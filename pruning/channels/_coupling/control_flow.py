@@ -21,7 +21,8 @@ from pruning.channels._coupling.channel_ids import (
     free,
     is_free,
 )
-from pruning.channels._coupling.rules import apply_rule, rule_of
+from pruning.channels._coupling.rules import apply_rule
+from pruning.channels._coupling.splits import splits_of
 from pruning.channels._program.calls import (
     Equation,
     Leaf,
@@ -31,7 +32,7 @@ from pruning.channels._program.calls import (
     shape_of,
     subprograms,
 )
-from pruning.channels._program.interpret import interpret, is_literal
+from pruning.channels._program.interpret import interpret
 
 T = TypeVar("T")
 Ids = tuple[Sequence[Values], list[ChannelIds]]
@@ -40,48 +41,12 @@ Ids = tuple[Sequence[Values], list[ChannelIds]]
 
 def evaluate(program: Program, sets: UnionFind, values: Values) -> list[ChannelIds]:
     """The channel ids of the results of `program`, including its calls, branches and loops."""
-    sets.long_folds |= _long_folds(program)
+    sets.splits |= splits_of(program)
 
     def step(eqn: Equation, operands: Values) -> list[ChannelIds]:
         return equation_ids(sets, eqn, operands)[1]
 
     return interpret(program, values, ids_of_constant, step, enter_calls=False)
-
-
-def _long_folds(program: Program) -> set[int]:
-    """Python's `id()` of each reshape that shuffles channels or makes a convolution's input."""
-    readers: dict[Variable, list[Equation]] = {}
-    for eqn in program.eqns:
-        for variable in eqn.invars:
-            if not is_literal(variable):
-                readers.setdefault(variable, []).append(eqn)
-
-    def folds(eqn: Equation) -> bool:
-        return eqn.primitive is p.reshape_p
-
-    def shuffled(eqn: Equation) -> bool:
-        """Whether only transpositions lie between the equation and the next reshape."""
-        found = readers.get(eqn.outvars[0], [])
-        if len(found) != 1:
-            return False
-        moved_again = found[0].primitive is p.transpose_p and shuffled(found[0])
-        return folds(found[0]) or moved_again
-
-    def convolved(eqn: Equation) -> bool:
-        seen, left = set(), [eqn]
-        while left:
-            made = left.pop()
-            for reader in (r for v in made.outvars for r in readers.get(v, [])):
-                if reader.primitive is p.conv_general_dilated_p:
-                    return True
-                same = shape_of(reader.outvars[0]) == shape_of(made.outvars[0])
-                computed = rule_of(reader).elementwise or call_of(reader) is not None
-                if same and computed and id(reader) not in seen:
-                    seen.add(id(reader))
-                    left.append(reader)
-        return False
-
-    return {id(eqn) for eqn in filter(folds, program.eqns) if shuffled(eqn) or convolved(eqn)}
 
 
 def ids_of_constant(array: Leaf) -> ChannelIds:

@@ -54,7 +54,7 @@ def reshape(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
     order, axes = eqn.params["dimensions"] or range(len(old)), []
     for before, after in _factors([old[k] for k in order], new):
         merged = sets.merge([value.axes[order[k]] for k in before])
-        axes += sets.split_axis(merged, [new[k] for k in after])
+        axes += sets.split_axis(merged, [new[k] for k in after], after.start)
     return [value._replace(axes=tuple(axes))]
 
 
