@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 PACKAGES = ("jaxnorm", "pruning", "geometry")
 MAX_COMMAND, MAX_BODY = 160, 40
 MAX_REACH = {
-    "pruning.channels.prune": 242,
-    "pruning.channels.coupled_channels": 74,
-    "pruning.channels.resized": 117,
-    "pruning.channels.merge_channels": 125,
+    "pruning.channels.prune": 244,
+    "pruning.channels.coupled_channels": 76,
+    "pruning.channels.resized": 119,
+    "pruning.channels.merge_channels": 127,
 }
 """The largest number of functions and classes of `pruning` that each function may use."""
 MAX_PLACES = 2
