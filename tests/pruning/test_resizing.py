@@ -726,13 +726,15 @@ LAYOUTS: dict[str, Any] = {
     "three parts of heads": ((3, 4, 2), lambda h: attended(*jnp.unstack(h, axis=2)), 4),
     "heads of three parts": ((4, 3, 2), lambda h: attended(*jnp.unstack(h, axis=3)), 4),
     "one head": ((3, 8), lambda h: attended(*jnp.split(h, 3, axis=2)), 8),
+    "maximum of parts": ((2, 12), lambda h: jnp.tanh(h).max(2), 12),
+    "softmax of parts": ((3, 8), lambda h: (jax.nn.softmax(h, 2) * h).sum(2), 8),
     "a head alone": ((4, 6), lambda h: h[..., 1, :], 6),
     "a gate of each head": ((4, 6), lambda h: (h * h[..., :1]).reshape(*h.shape[:2], -1), 4),
 }
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_channels_are_along_an_axis_of_which_no_single_index_is_read(name):
+def test_channels_are_along_an_axis_that_the_model_does_not_take_apart(name):
     axes, read, count = LAYOUTS[name]
 
     def apply(p, x):
@@ -760,3 +762,25 @@ def test_channels_of_transposed_images_are_along_the_longest_axis():
     x = rng.normal(size=(3, 4))
     assert [group.size for group in coupled_channels(apply, params, x)] == [6]
     assert_resized_is_masked(apply, params, x)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_the_heads_of_the_attention_of_jax_are_channels(heads):
+    """Four heads of queries share `heads` heads of keys and values.
+
+    The function splits the axis of the queries' heads again, into the heads of keys and the queries
+    that share a head.
+    """
+
+    def apply(p, x):
+        sizes = {"q": 4, "k": heads, "v": heads}
+        arrays = [(x @ p[name]).reshape(2, 3, n, -1) for name, n in sizes.items()]
+        return jax.nn.dot_product_attention(*arrays).reshape(2, 3, -1) @ p["o"]
+
+    rng = np.random.default_rng(9)
+    shapes = {"q": (4, 12), "k": (4, 3 * heads), "v": (4, 3 * heads), "o": (12, 2)}
+    params = {name: rng.normal(size=shape).astype("float32") for name, shape in shapes.items()}
+    x = rng.normal(size=(2, 3, 4)).astype("float32")
+    sizes = [group.size for group in coupled_channels(apply, params, x)]
+    assert sizes == [4 if heads == 1 else heads]
+    assert_resized_is_masked(apply, params, x, rtol=1e-5)

@@ -116,12 +116,13 @@ class Split(NamedTuple):
     Attributes:
       longest: Whether the reshape shuffles channels or makes the feature maps of a convolution. The
         channels are then along the longest of the new axes.
-      single: The axes of the result of which later equations read a single index, such as an axis
-        of a gate and a value. The channels are along another axis.
+      pinned: The axes of the result of which later equations read a single index or a maximum, such
+        as an axis of a gate and a value. The channels are along another axis, because channels
+        along a pinned axis would remain.
     """
 
     longest: bool = False
-    single: frozenset[int] = frozenset()
+    pinned: frozenset[int] = frozenset()
 
 
 class UnionFind:
@@ -418,7 +419,7 @@ class UnionFind:
         grid = self.find(axis).reshape(sizes)
         split = self.splits.get(id(self.equations[-1]), Split())
         varying = [k for k in range(len(sizes)) if (grid != grid.take([0], k)).any()]
-        varying = [k for k in varying if first + k not in split.single] or varying
+        varying = [k for k in varying if first + k not in split.pinned] or varying
         if not varying or split.longest:
             varying = [max(varying or range(len(sizes)), key=lambda k: sizes[k])]
         k = varying[-2:][0]

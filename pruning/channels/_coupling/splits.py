@@ -21,22 +21,26 @@ def splits_of(program: Program) -> dict[int, Split]:
                 readers.setdefault(variable, []).append(eqn)
     reshapes = {id(eqn): eqn for eqn in program.eqns if eqn.primitive is p.reshape_p}
 
-    def read_singly(eqn: Equation) -> list[int]:
-        """The axes of which the equation reads a single index, as `h[..., 0, :]` does."""
-        if eqn.primitive.name == "unstack":
+    def needed(eqn: Equation) -> list[int]:
+        """The axes of which the equation reads a single index or a maximum, as `h[..., 0]` does."""
+        rule, name = rule_of(eqn), eqn.primitive.name
+        if name == "unstack":
             return [eqn.params["axis"]]
-        if eqn.primitive is not p.slice_p and eqn.primitive.name != "split":
+        if eqn.primitive is p.slice_p or name == "split":
+            old, new = shape_of(eqn.invars[0]), shape_of(eqn.outvars[0])
+            return [k for k, n in enumerate(new) if n == 1 < old[k]]
+        if rule.summed is None or rule.linear is not None or rule.sums:
             return []
-        old, new = shape_of(eqn.invars[0]), shape_of(eqn.outvars[0])
-        return [k for k, n in enumerate(new) if n == 1 < old[k]]
+        return [axis for operands in rule.summed(eqn) for _, axis in operands]
 
     def split(eqn: Equation) -> Split:
         found = list(_reached(eqn, readers))
-        alone = [id(reader) for reader, _, computed in found if not computed]
-        shuffles = len(alone) == 1 and alone[0] in reshapes
+        first = [(id(reader), list(axes)) for reader, axes, computed in found if not computed]
+        transposed = len(first) == 1 and first[0][1] != sorted(first[0][1])
+        shuffles = transposed and first[0][0] in reshapes
         convolved = any(r.primitive is p.conv_general_dilated_p for r, _, _ in found)
-        single = {axes[k] for reader, axes, _ in found for k in read_singly(reader)}
-        return Split(shuffles or convolved, frozenset(single))
+        pinned = {axes[k] for reader, axes, _ in found for k in needed(reader)}
+        return Split(shuffles or convolved, frozenset(pinned))
 
     return {key: split(eqn) for key, eqn in reshapes.items()}
 
