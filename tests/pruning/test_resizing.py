@@ -784,3 +784,37 @@ def test_the_heads_of_the_attention_of_jax_are_channels(heads):
     sizes = [group.size for group in coupled_channels(apply, params, x)]
     assert sizes == [4 if heads == 1 else heads]
     assert_resized_is_masked(apply, params, x, rtol=1e-5)
+
+
+def test_a_root_that_a_sum_reads_may_be_zero():
+    """The global response norm of ConvNeXt V2 divides the norm of each map by the mean norm.
+
+    The derivative of the norm is infinite at masked channels, so the masked network is
+    differentiated with a root whose derivative at zero is zero.
+    """
+
+    def safe_root(x):
+        return jnp.where(x > 0, jnp.sqrt(jnp.where(x > 0, x, 1)), 0)
+
+    def apply(p, x, root=jnp.sqrt):
+        h = jnp.tanh(x @ p["a"])
+        norms = root(jnp.square(h).sum(1, keepdims=True))
+        h = h * (norms / (norms.mean(-1, keepdims=True) + 1e-6)) * p["scale"] + p["shift"] + h
+        return h.mean(1) @ p["b"]
+
+    rng = np.random.default_rng(10)
+    shapes = {"a": (4, 9), "scale": (1, 1, 9), "shift": (1, 1, 9), "b": (9, 2)}
+    params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    x = rng.normal(size=(2, 3, 4))
+    groups = coupled_channels(apply, params, x, resize=True)
+    assert [(group.size, group.normed) for group in groups] == [(9, True)]
+    keep = [np.arange(9) % 3 > 0]
+    small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
+    run = resized(apply, groups, keep)
+    np.testing.assert_allclose(run(small, x), apply(masked, x))
+
+    def gradient(f, params, *options):
+        return jax.grad(lambda p: jnp.square(f(p, x, *options)).sum())(params)
+
+    expected = remove_channels(gradient(apply, masked, safe_root), groups, keep)
+    jax.tree.map(np.testing.assert_allclose, gradient(run, small), expected)

@@ -100,7 +100,8 @@ class Requirement(NamedTuple):
     `parameters` are the parameters that make the array zero or uniform. The last of `equations` is
     the equation with this requirement. `given` has the same meaning as in `ChannelIds`. If a
     product sums over an axis of a weight, `incoming` has the numbers of the parameters' axes from
-    which the axis is made. Otherwise `incoming` is None.
+    which the axis is made. Otherwise `incoming` is None. If the array must be nonzero, `finite`
+    says whether the result for zero is finite and only its derivative is infinite, as for a root.
     """
 
     ids: Vector
@@ -108,6 +109,7 @@ class Requirement(NamedTuple):
     given: bool
     equations: tuple[Equation, ...]
     incoming: frozenset[int] | None = None
+    finite: bool = False
 
 
 class Split(NamedTuple):

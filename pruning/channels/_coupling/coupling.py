@@ -294,23 +294,35 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
 
 
 def _pin_ambiguous(sets: UnionFind) -> None:
-    """Pin channels at which one equation needs zeros and another needs nonzero elements."""
+    """Pin channels at which one equation needs zeros and another needs nonzero elements.
+
+    A root, whose value at zero is finite, does not need nonzero elements where a sum needs zeros.
+    """
+    zeroed = _zero_requirements(sets)
+    summed = [factor for factor in sets.zeroed if not factor.given]
+
+    def at_zero(divisor: Requirement) -> np.ndarray:
+        """The channels at which the divisor is zero, because a sum over weights needs zeros."""
+        parameters = divisor.parameters or ()
+        needed = [
+            np.concatenate([zeroed.get(i, fixed(0)) for i in either]) for either in parameters
+        ]
+        return reduce(np.intersect1d, needed) if needed else fixed(0)
 
     def pin(required: Requirement, roots: np.ndarray) -> None:
         among = np.isin(sets.find(required.ids), roots)
         sets.pin(required.ids[among], required.equations)
 
-    zeroed, singular = _zero_requirements(sets), _singular(sets)
+    of_sums = sets.find(np.concatenate([*(factor.ids for factor in summed), fixed(0)]))
+    for k, root in enumerate(sets.singular):
+        if root.finite:
+            zeros = np.union1d(of_sums, at_zero(root))
+            sets.singular[k] = root._replace(ids=np.setdiff1d(sets.find(root.ids), zeros))
+    singular = _singular(sets)
     for divisor in sets.singular:
-        needed = [
-            np.concatenate([zeroed.get(i, fixed(0)) for i in either])
-            for either in divisor.parameters or ()
-        ]
-        if needed:
-            pin(divisor, reduce(np.intersect1d, needed))
-    for factor in sets.zeroed:
-        if not factor.given:
-            pin(factor, singular)
+        pin(divisor, at_zero(divisor))
+    for factor in summed:
+        pin(factor, singular)
 
 
 def _singular(sets: UnionFind) -> np.ndarray:

@@ -277,10 +277,6 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelId
     values = sets.give_constants_ids(values) if rule.elementwise else values
     results = rule.axes(eqn, sets, *values)
     numbers = [v.number for v in values]
-    for value in (values[k] for k in rule.singular_operands(eqn, numbers)):
-        safe = value.nonzero if value.at_zero is None else value.at_zero != 0
-        if not (safe or value.number or value.constant):
-            sets.singular += [sets.requirement_of(value, axis) for axis in value.axes]
     facts: dict[str, Any] = {"uniform": sets.uniform(values) if rule.uniform else None}
     facts |= {"given": all(v.given for v in values), "constant": all(v.constant for v in values)}
     facts["chosen"] = rule.linear is None and all(v.given or v.chosen for v in values[rule.sources])
@@ -307,6 +303,12 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelId
             operands = map(jnp.asarray, known, dtypes)
             value = eqn.primitive.bind(*operands, **eqn.params)
             at_zero = None if is_traced(value) else np.asarray(value).item()
+    finite = at_zero is not None and bool(np.isfinite(at_zero))
+    for value in (values[k] for k in rule.singular_operands(eqn, numbers)):
+        safe = value.nonzero if value.at_zero is None else value.at_zero != 0
+        if not (safe or value.number or value.constant):
+            needs = (sets.requirement_of(value, axis) for axis in value.axes)
+            sets.singular += [need._replace(finite=finite) for need in needs]
     return [r._replace(at_zero=at_zero) for r in results]
 
 
