@@ -11,7 +11,7 @@ from flax import linen
 from jax import lax
 
 from pruning import coupled_channels, mask_channels, prune, remove_channels
-from pruning.channels import check_program, resized
+from pruning.channels import check_program, cost, resized
 from tests.support import prunable
 
 RNG = np.random.default_rng(0)
@@ -818,3 +818,22 @@ def test_a_root_that_a_sum_reads_may_be_zero():
 
     expected = remove_channels(gradient(apply, masked, safe_root), groups, keep)
     jax.tree.map(np.testing.assert_allclose, gradient(run, small), expected)
+
+
+def test_experts_whose_tokens_are_sorted_are_cut():
+    """`jax.lax.ragged_dot` multiplies the tokens of each expert by the kernel of the expert."""
+
+    def apply(p, x):
+        expert = jnp.argmax(x @ p["router"], -1)
+        order = jnp.argsort(expert)
+        counts = jnp.bincount(expert, length=3)
+        gate, value = jnp.split(lax.ragged_dot(jnp.take(x, order, 0), p["a"], counts), 2, -1)
+        h = lax.ragged_dot(jax.nn.silu(gate) * value, p["b"], counts)
+        return h[jnp.argsort(order)]
+
+    rng, x = np.random.default_rng(11), np.random.default_rng(12).normal(size=(7, 4))
+    shapes = {"router": (4, 3), "a": (3, 4, 12), "b": (3, 6, 5)}
+    params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    assert [group.size for group in coupled_channels(apply, params, x)] == [6]
+    assert_resized_is_masked(apply, params, x)
+    assert cost(apply, params, x).macs == 7 * (4 * 3 + 4 * 12 + 6 * 5)

@@ -599,7 +599,7 @@ KEPT: dict[str, tuple[Case, str]] = {
             {"w": (N, 6)},
             out=6,
         ),
-        "sqrt",
+        "div",
     ),
     "threes before heads": (
         Case(

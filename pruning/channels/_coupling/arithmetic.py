@@ -195,13 +195,40 @@ def unpadded(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds)
 
 
 def dot_general(eqn: Equation, sets: UnionFind, a: ChannelIds, b: ChannelIds) -> Results:
-    (contract_a, contract_b), (batch_a, batch_b) = eqn.params["dimension_numbers"]
+    return _product(sets, a, b, eqn.params["dimension_numbers"])
+
+
+def ragged_dot(
+    eqn: Equation, sets: UnionFind, a: ChannelIds, b: ChannelIds, *sizes: ChannelIds
+) -> Results:
+    """The channel ids of a product of which each group of rows has a matrix of its own.
+
+    `sizes` are the numbers of rows in each group, such as the tokens of each expert. Rows and
+    groups are no channels.
+    """
+    numbers = eqn.params["ragged_dot_dimension_numbers"]
+    (rows,), dropped = numbers.lhs_ragged_dimensions, tuple(numbers.rhs_group_dimensions)
+    contracted, batch = numbers.dot_dimension_numbers
+    if rows in (*contracted[0], *batch[0]):
+        return unknown(eqn, sets, a, b, *sizes)
+    for value in sizes:
+        sets.pin_others(value, lambda k: False)
+    a = a._replace(axes=tuple(sets.pin_others(a, lambda k: k != rows)))
+    b = b._replace(axes=tuple(sets.pin_others(b, lambda k: k not in dropped)))
+    return _product(sets, a, b, numbers.dot_dimension_numbers, dropped)
+
+
+def _product(
+    sets: UnionFind, a: ChannelIds, b: ChannelIds, numbers: Any, dropped: Sequence[int] = ()
+) -> Results:
+    """The channel ids of a product, whose result does not have the axes `dropped` of `b`."""
+    (contract_a, contract_b), (batch_a, batch_b) = numbers
     for i, j in zip(contract_a, contract_b, strict=True):
         _contract(sets, (a, a.axes[i]), (b, b.axes[j]))
     batch = [sets.union(a.axes[i], b.axes[j]) for i, j in zip(batch_a, batch_b, strict=True)]
     parts = []
-    for value, dropped in ((a, {*contract_a, *batch_a}), (b, {*contract_b, *batch_b})):
-        parts.append(_part(value, [k for k in range(len(value.axes)) if k not in dropped]))
+    for value, used in ((a, {*contract_a, *batch_a}), (b, {*contract_b, *batch_b, *dropped})):
+        parts.append(_part(value, [k for k in range(len(value.axes)) if k not in used]))
     zeros = [sets.zero_at(part, part.axes) for part in parts]
     zeros.append(sets.any_zero([_part(a, batch_a), _part(b, batch_b)], batch))
     return [ChannelIds((*batch, *parts[0].axes, *parts[1].axes), together(zeros))]

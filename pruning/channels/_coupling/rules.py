@@ -124,7 +124,9 @@ def reduced_axes(eqn: Equation) -> list[list[tuple[int, int]]]:
 
 
 def contracted_axes(eqn: Equation) -> list[list[tuple[int, int]]]:
-    pairs = zip(*eqn.params["dimension_numbers"][0], strict=True)
+    ragged = eqn.params.get("ragged_dot_dimension_numbers")
+    numbers = ragged.dot_dimension_numbers if ragged else eqn.params["dimension_numbers"]
+    pairs = zip(*numbers[0], strict=True)
     return [[(0, int(i)), (1, int(j))] for i, j in pairs]
 
 
@@ -216,6 +218,9 @@ RULES: dict[Primitive | str, Rule] = {
     # primitives that multiply by a kernel
     p.dot_general_p: Rule(
         arithmetic.dot_general, same, uniform=True, summed=contracted_axes, linear=product_of
+    ),
+    "ragged_dot_general": Rule(
+        arithmetic.ragged_dot, same, summed=contracted_axes, linear=lambda eqn, side: None
     ),
     p.conv_general_dilated_p: Rule(
         arithmetic.convolution,
