@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collect_file(file_path):
-    """Import a module with doctests by its name, because pytest would import it a second time."""
+    """Import a module with doctests by its name, or else pytest would import it a second time."""
     name = file_path.relative_to(ROOT).with_suffix("")
     if name.parts[0] in ("jaxnorm", "pruning", "geometry") and file_path.suffix == ".py":
         importlib.import_module(".".join(name.parts).removesuffix(".__init__"))

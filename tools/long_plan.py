@@ -1,7 +1,8 @@
 """The networks of the papers' tables and figures whose training takes hours, in training order.
 
-The smallest networks come first, and one seed of every network comes before a second seed.
-Therefore the finished results are the most useful ones, whenever the run stops.
+In the tables, one seed of every network comes before a second seed. Only the networks with batches
+of two images come after all seeds of the other networks. Therefore the finished results are the
+most useful ones, whenever the run stops.
 """
 
 import itertools

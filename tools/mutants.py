@@ -46,13 +46,13 @@ from rich.table import Table
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = {name: ROOT / name for name in ("jaxnorm", "pruning", "geometry", "scripts")}
-MOST_FILES = 3  # largest number of test files for one module
+MOST_FILES = 3  # largest number of test files that name a module, and of those of its commands
 MOST_TESTS = 100  # largest number of tests for one line, besides the tests of its module
 CLAIMS = "scripts/claims"  # `OUTCOMES` tests each module of a paper in this folder
 OWN_CLAIMS = f"{CLAIMS}/own"
 OUTCOMES = "tests/geometry/test_claims.py::test_outcomes_of_a_module_are_as_recorded"
 DRAWN = "tests/scripts/test_results_pages.py::test_a_page_is_drawn_of_its_numbers"
-# compares committed numbers with the results of commands and experiments
+# These tests compare committed numbers with the results of commands and experiments.
 COMMITTED = "tests/tools/test_results.py"
 RECORDED = ROOT / "out" / "coverage" / "data"
 UNNOTICED, UNCOUNTED = ("survived", "untested"), "not counted"
@@ -188,9 +188,11 @@ def listed(path: Path) -> list[Mutant]:
 
 
 def files_of_tests(path: Path) -> list[Path]:
-    """The test files that name a module's definitions most often, and the module with its doctests.
+    """Test files that name a module's definitions, and the module with its doctests.
 
-    For a module of `scripts`, the test files of commands take the place of the doctests.
+    The test files of the module's package come first. Among them, the first file is the one with
+    the name of the module, and then come the files that name definitions most often. For a module
+    of `scripts`, the test files of commands take the place of the doctests.
     """
     tree = ast.parse(path.read_bytes())
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
@@ -248,7 +250,8 @@ def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
 
     The test files of the module are added as a whole. If an earlier test has compiled a program, a
     later test with the same program does not run the program's lines, so the record does not name
-    the later test.
+    the later test. For a paper's claims, the test of the recorded outcomes comes first, and no test
+    files are added.
     """
     own = [str(path.relative_to(ROOT)) for path in files_of_tests(mutant.path)]
     name = mutant.path.relative_to(ROOT)

@@ -81,7 +81,7 @@ def _rows(outcomes: list[Outcome]) -> list[dict[str, Any]]:
 
 
 def _sentence(said: str) -> str:
-    """The error message of a refusal, with an ellipsis for each number and each line of code."""
+    """A shortened error message, with an ellipsis for each number and each line of code."""
     changes = said.partition(": change apply")[0]
     changes = changes.removeprefix("apply must compute the same function with ")
     return re.sub(r" at \S+\.py:\S+ \(\S+\)|[-.\d]*\d\S*", "…", changes)

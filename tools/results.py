@@ -76,9 +76,9 @@ class Result(NamedTuple):
 
     @property
     def interpreter(self) -> str:
-        """The path of this interpreter.
+        """The path of the interpreter that runs the command.
 
-        Compiled results need another interpreter, which has the plugins for TPU and GPU.
+        Compiled results need an interpreter with the plugins for TPU and GPU.
         """
         return str(COMPILERS) if self.name.startswith("compiled") else sys.executable
 

@@ -6,8 +6,8 @@
 The commands of `scripts` run one after another, each with the remaining time. When the time is
 over, or at Ctrl-C, the running command is interrupted and saves its state. The same command line
 resumes the interrupted command. On a CPU, networks that need an accelerator are left out. OUT/NAME
-is the folder of a network with its log, and OUT/NAME.json has our number, the printed number and
-the differences. OUT/index.md lists all networks.
+is the folder of a network, and OUT/NAME.log is its log. OUT/NAME.json has our number, the printed
+number and the differences. OUT/index.md lists all networks.
 """
 
 import ctypes
@@ -163,7 +163,7 @@ def interrupt_with_parent() -> None:
 
 
 def wait(child: subprocess.Popen[bytes], is_over: Callable[[], bool]) -> bool:
-    """Wait for a command; return whether it had to be interrupted because the time is over."""
+    """Wait for a command; return whether it was interrupted because `is_over` became true."""
     asked = None
     while child.poll() is None:
         if asked is None and is_over():
@@ -229,7 +229,10 @@ def status(network: Network, workspace: Workspace) -> str:
 
 
 def hours_left(job: Job, workspace: Workspace) -> float | None:
-    """Remaining hours by the finished epochs or by times on two cores; None if neither is known."""
+    """The estimated remaining hours of a job, or None if there is no estimate.
+
+    The estimate is from the times of finished epochs, or from the time on two cores.
+    """
     lines, total = epochs(job.network, workspace.out)
     gaps = [
         after["seconds"] - before["seconds"]

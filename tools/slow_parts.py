@@ -9,8 +9,8 @@ part "ci": the part "seconds", and the tests of the other parts that begin with 
 with none in `NOT_CI`.
 
 To choose the tests of `tests/seconds.txt` anew, empty the file, and run these commands until no
-name is added. Several runs are needed, because a fixture of several tests is made by the first of
-them.
+name is added. Several runs are needed, because only the first of several tests makes their common
+fixture.
 
     make test ARGS="--junitxml=out/times.xml"
     python -m tools.slow_parts out/times.xml

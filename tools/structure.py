@@ -24,7 +24,7 @@ MAX_REACH = {
     "pruning.channels.resized": 119,
     "pruning.channels.merge_channels": 127,
 }
-"""The largest number of functions and classes of `pruning` that each function may use."""
+"""The largest number of definitions of `pruning` that each function may reach."""
 MAX_PLACES = 2
 PRIMITIVES = {
     *("add", "broadcast_in_dim", "concatenate", "conv_general_dilated", "convert_element_type"),
@@ -213,7 +213,7 @@ def imported_names(module: Module) -> dict[str, str]:
 
 
 def primitive_places(modules: list[Module]) -> Iterator[str]:
-    """A fault for every primitive that `pruning.channels` names in too many places."""
+    """A fault for every one of `PRIMITIVES` that `pruning.channels` names in too many places."""
     places: dict[str, list[str]] = {}
     for module in (m for m in modules if m.name.startswith("pruning.channels.")):
         for node in ast.walk(module.tree):
@@ -230,7 +230,10 @@ def primitive_places(modules: list[Module]) -> Iterator[str]:
 
 
 def package_imports(modules: list[Module]) -> Iterator[str]:
-    """A fault for each import of a private name, or between `pruning` and `geometry`."""
+    """A fault for each import of another package's private name, or of `pruning` or `geometry`.
+
+    Scripts may import public names of all packages, and packages may import `jaxnorm` alone.
+    """
     for module in modules:
         for name in sorted(set(imports(module, {m.name for m in modules}))):
             package, *rest = name.split(".")

@@ -1,6 +1,6 @@
 """Writes the tables and measured numbers of the documentation from docs/results.
 
-    python -m tools.tables               # tables and numbers from JSON files: less than a second
+    python -m tools.tables               # tables and numbers from JSON files: seconds
     python -m tools.tables --computed    # also tables of architectures, which are pruned: minutes
 
 Each generated text on a page is between two marks, `<!-- KIND: ARGUMENT -->` and `<!-- end of KIND
@@ -192,7 +192,7 @@ def table(header: str, rows: Sequence[str]) -> str:
 
 
 def table_of(page: Path, header: str) -> list[str]:
-    """The rows of a table, joined below its header."""
+    """The lines of a table below its header."""
     return page.read_text(encoding="utf-8").split(header)[1].split("\n\n")[0].splitlines()
 
 

@@ -1,6 +1,6 @@
 """The claims of three papers as data: printed statements, corrections and checks.
 
-`PAPERS` has the claims of each paper in the paper's order, and `ALL` has the claims of all three
+`PAPERS` has the claims of each paper, nearly in the paper's order. `ALL` has the claims of all
 papers. The modules follow the sections of each paper: a long section has several modules, and some
 modules cover several short sections. In a module, the checks of a claim follow the claim.
 `geometry.claims` decides whether each claim holds.
@@ -21,7 +21,7 @@ class Papers(dict[str, tuple[Claim, ...]]):
 
 
 PAPERS = Papers({"unitization": _UNITIZATION, "cwda": _CWDA, "bn-decomposed": _BN_DECOMPOSED})
-"""The claims of each paper, in the order of the paper."""
+"""The claims of each paper, nearly in the order of the paper."""
 ALL: tuple[Claim, ...] = tuple(claim for claims in PAPERS.values() for claim in claims)
 """The claims of all three papers."""
 OWN: dict[str, tuple[Claim, ...]] = {"jaxnorm": _OWN}

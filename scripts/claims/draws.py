@@ -22,5 +22,5 @@ def generator(key: Key[Array, ""]) -> np.random.Generator:
 
 
 def exponent(sizes: Any, errors: Any) -> float:
-    """The slope of log |error| as a function of log size."""
+    """The slope of a line fitted to log |error| as a function of log size."""
     return float(np.polyfit(np.log(sizes), np.log(np.abs(np.asarray(errors, float))), 1)[0])

@@ -316,7 +316,7 @@ def test_smooth_kernels_are_their_power_series(terms):
 
 
 def test_the_quadrature_has_enough_nodes_for_all_terms():
-    """The coefficients of sin beyond the first hundred are zero."""
+    """Beyond the first hundred, the coefficients of sin are zero up to rounding."""
     kernel = kernel_map(jnp.sin, std=2.0, terms=3000)
     assert jnp.abs(kernel.powers[100:]).sum() < 1e-12
     assert abs(kernel.tail) < 1e-12

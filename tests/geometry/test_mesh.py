@@ -152,8 +152,8 @@ each_mesh = pytest.mark.parametrize(
         for kind, mesh in MESHES.items()
     ],
 )
-# Trees take a minute to compile. Of the random networks, fast tests include only those with
-# recentering.
+# Each function of trees takes several seconds to compile. Of the random networks, fast tests
+# include only those with recentering.
 SLOW = {"tree_gram", "tree_gram_vector", "step", "neurons", "depth_bound", "limit_ratio", "limits"}
 SLOW |= {"random_network"}
 PLACES = [

@@ -24,7 +24,7 @@ def numpy_gram(x, depth):
 
 
 def brute_force(x, depth):
-    """The Gram matrix and the squared distances, from all 2ᵈᵉᵖᵗʰ neurons in NumPy and float64."""
+    """The Gram matrix and squared distances of 2ᵈᵉᵖᵗʰ neurons for each coordinate, in NumPy."""
     x = np.asarray(x, float).reshape(len(x), -1)
     for _ in range(depth):
         centred = x - x.mean(0)

@@ -149,7 +149,7 @@ def test_limits_of_a_negative_ratio_are_nan(r):
 
 @pytest.mark.parametrize("n", [3, 8])
 def test_a_large_or_infinite_ratio_has_the_limits_of_its_inverse_with_the_ends_exchanged(n):
-    """As r tends to infinity, the smallest sample has norm ratio 1 and the largest 1/(n − 1)."""
+    """For r = ∞, the norm ratios to the smallest and to the largest sample are 1 and 1/(n − 1)."""
     infinite = geometry.tree.limits(n, jnp.inf)
     np.testing.assert_allclose(infinite.norm_ratios, [1, 1 / (n - 1)], rtol=1e-6)
     np.testing.assert_allclose(infinite.angles, [0, np.pi / 2], atol=1e-6)

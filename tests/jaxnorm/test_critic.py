@@ -286,7 +286,7 @@ def test_every_step_goes_on_from_the_last_one():
     x, y = np.array([1.0, -2.0, 0.5]), np.array([-0.3, 1.0, 2.0])
     w, velocity, start = np.array([0.7, -1.1, 0.2]), 0, np.array([0.7, -1.1, 0.2])
     for _ in range(3):
-        # The critic is z · w², and its rate of descent is 2 w (y − x).
+        # The critic is z · w², so the gradient of its loss, before decay, is 2 w (y − x).
         velocity = 2 * w * (y - x) + 0.3 * w + 0.9 * velocity
         w = (w - 0.05 * velocity) / 2
     found = pairs.train(

@@ -26,7 +26,7 @@ FACTORS: dict[str, list[Any]] = {
 
 
 class Pair(nnx.Module):
-    """Two layers in a row, so the inputs of the second layer are the outputs of the first layer."""
+    """Two layers with ReLU between them, so the first layer determines the inputs of the second."""
 
     def __init__(self, layer, **options):
         self.first, self.second = (layer(3, rngs=nnx.Rngs(0), **options) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Checkpoints of pruned networks, with named tuples as containers, or without groups."""
+"""Checkpoints: containers and names of arrays, damaged files, and runs that are resumed."""
 
 import re
 import shutil

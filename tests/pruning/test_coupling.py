@@ -424,7 +424,7 @@ def test_resnet_50_takes_less_than_six_seconds():
 @pytest.mark.parametrize("draw", [random_network, random_transformer])
 @pytest.mark.parametrize("seed", range(6))
 def test_every_channel_that_stays_has_a_reason(draw, seed):
-    """In random networks, every pinned channel has a report, with a line or with a path."""
+    """In random networks, every pinned channel has a report that names a line, input or output."""
     apply, params, x, _ = draw(seed)
     channels = channels_of(apply, params, (x,))
     sets = channels.sets
@@ -474,7 +474,7 @@ READERS = {
 
 @pytest.mark.parametrize("name", READERS)
 def test_every_array_of_a_weight_that_reads_channels_is_incoming(name):
-    """All arrays that make up the weight are incoming, so none is scored as a filter."""
+    """The expected arrays are incoming, and no array of the weight is scored as a filter."""
     read, expected = READERS[name]
     params = {"in": MADE["in"]} | {
         k: x for k, x in MADE.items() if k in expected | {"low", "up", "s"}

@@ -355,7 +355,7 @@ def test_the_gap_of_a_far_point_is_at_least_what_the_median_saves(seed):
 
 
 def test_filters_at_the_point_balance_the_others_together():
-    """At x, the distances to `others` have a gradient of length 1.5.
+    """At x, the sum of the distances to `others` has a gradient of length 1.5.
 
     Two filters at x can balance this gradient, but one filter cannot.
     """

@@ -314,7 +314,7 @@ def test_groups_of_a_kernel_count_by_their_part_of_all_outputs():
 
 
 def test_the_masks_of_the_caller_do_not_change():
-    """The masks are arrays that cannot be written, and one of them is swapped."""
+    """The masks are read-only arrays, and `swap_channels` returns other masks for some groups."""
 
     def apply(p, x):
         h = jax.nn.relu(jax.nn.relu(x @ p["a"]) @ p["b"])

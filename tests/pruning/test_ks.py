@@ -145,7 +145,7 @@ def test_the_bound_and_the_equivalence_test_are_each_others_inverse(key):
     statistic, p_value = equivalence(x, margin=bound, scale=1.0)
     np.testing.assert_allclose(p_value, 0.05, rtol=1e-9)
     assert statistic == jitted(ks_distance)(x, scale=1.0)
-    # To show equivalence with margin 0.01, about 74,000 weights are needed.
+    # With about 74,000 weights, equivalence with margin 0.01 is shown in 95 % of cases.
     assert equivalence(x, margin=0.01)[1] < 0.05
     assert equivalence(x[:20_000], margin=0.01)[1] > 0.05
     assert equivalence(x, margin=statistic / 2, scale=1.0)[1] == 1
@@ -234,7 +234,7 @@ def test_normal_samples_may_be_drawn_in_any_batches(test, entries, key, monkeypa
 
 
 def test_the_distance_of_a_known_mean_is_larger_by_chance(key):
-    """√n D = 1.0 has p ≈ 0.20 if the mean is known, and p ≈ 0.01 if the mean is estimated."""
+    """√n D = 1.0 has p ≈ 0.22 if the mean is known, and p ≈ 0.02 if the mean is estimated."""
     x = scipy.stats.norm.ppf((np.arange(400) + 0.5) / 400)
     x = jnp.asarray(np.where(np.abs(x) < 0.125, np.sign(x) * 0.125, x))
     np.testing.assert_allclose(20 * jitted(ks_distance)(x), 1.0, atol=0.05)

@@ -218,7 +218,7 @@ def test_random_bits_are_those_of_the_whole_width(name):
 
 @pytest.mark.parametrize("names", ["c", "cb"])
 def test_a_norm_of_another_program_is_over_the_whole_width(names):
-    """The norm has zeros at removed channels, and `b` is read only if `names` has it."""
+    """The norm counts removed channels as zeros, and `b` is read only if `names` has it."""
 
     def normed(p, x):
         h = x @ p["a"] / (x @ p["a"]).std(-1, keepdims=True)

@@ -599,9 +599,10 @@ def test_a_constant_behind_a_norm_is_the_relu_of_its_bias_and_moves_into_the_nex
 
 
 def test_constants_pass_residual_sums_until_a_norm_takes_them():
-    """The folded network equals the network with zero filters and means.
+    """The folded network equals a network whose removed channels are constant.
 
-    Kernels have size 1 × 1, so that no edge is padded.
+    In that network, all arrays of the removed channels are zero, except for biases and for the
+    kernels that read the channels. Kernels have size 1 × 1, so that no edge is padded.
     """
     apply, params, x = prunable.model("pre-activation")
     sizes_one = jax.tree.map(lambda w: w[1:2, 1:2] if w.ndim == 4 else w, params)
@@ -798,7 +799,7 @@ CALLS: dict[str, Any] = {  # functions of the network, its arrays, its groups, m
 
 @pytest.mark.parametrize("name", CALLS)
 def test_arrays_and_masks_of_the_caller_do_not_change(name):
-    """All arrays are those of NumPy that cannot be written."""
+    """All arrays and masks are read-only arrays of NumPy."""
 
     def apply(p, x):
         h = jax.nn.relu(x @ p["a"] + p["b"][None])

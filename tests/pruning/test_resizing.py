@@ -300,7 +300,7 @@ LOOPS: dict[str, Any] = {  # three steps of z/2 + 1, so that zeros become 1.75
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("kind", ["custom_vjp", "forward of custom_vjp", "custom_jvp"])
 def test_a_custom_rule_may_have_a_loop_that_meets_the_channels_behind_it(kind, loop):
-    """The loop's state begins with zeros. Only after the loop, it is multiplied by the kernel.
+    """The loop's state begins with zeros, and is multiplied by the kernel only after the loop.
 
     The rule of f(h, w) = tanh(h) w is h' ↦ ((h + z) h') w · (z w) and w' ↦ h w', for z = 1.75.
     """

@@ -19,11 +19,11 @@ N = 8  # channels of the layer `a`
 
 
 class Case(NamedTuple):
-    """A network of the dense layer `a`, the function `middle`, and the dense layers `b` and `c`.
+    """A network of the dense layer `a`, the function `middle`, and the dense layer `b`.
 
     Attributes:
-      middle: A function of the parameters and of x a, whose result `b` and `c` read.
-      sizes: The sizes of the groups, in the order of the parameters.
+      middle: A function of the parameters and of x a, whose result `b` reads.
+      sizes: The sizes of the groups, in any order.
       shapes: The shapes of additional parameters.
       out: The number of input channels of `b`.
       plain: Whether the network takes all sizes from its arrays.

@@ -65,7 +65,7 @@ def test_both_sides_of_a_layer_compute_the_same(monkeypatch, group, shape, dtype
 
 
 def test_a_layer_in_inference_knows_nothing_of_its_batch(monkeypatch):
-    """With initial running averages, batch norm in inference does not change the input's mean."""
+    """With initial running averages, batch norm in inference does not remove the input's mean."""
     monkeypatch.setattr(layers, "SHAPES", ((16, 3),))
     with jax.numpy_dtype_promotion("standard"):
         inference, training = (

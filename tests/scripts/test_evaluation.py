@@ -124,7 +124,7 @@ def test_a_batch_of_views_has_as_many_pixels_as_a_batch_of_the_training(seven_re
 
 
 def test_each_evaluation_has_its_own_views(monkeypatch):
-    """The named evaluations use the center, 42 crops at several scales, or whole images."""
+    """The named evaluations use the center, crops at several scales, or whole images."""
     asked: list[Any] = []
 
     class Evaluator:

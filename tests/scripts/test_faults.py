@@ -49,7 +49,7 @@ def users_jax(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """The folder of a finished run, and of a run that was interrupted after two checkpoints."""
+    """A folder with a finished run, and a run that was interrupted after two checkpoints."""
     folder = tmp_path_factory.mktemp("runs")
     folder.chmod(0o755)
     assert full_disk.run(folder / "whole")[0] == 0

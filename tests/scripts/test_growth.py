@@ -44,7 +44,7 @@ class Watch(View):
 
 @pytest.mark.usefixtures("users_jax")
 def test_memory_does_not_grow_over_three_thousand_steps(tmp_path, monkeypatch):
-    """Memory grows little from step 1000 to step 3000, with hundreds of checkpoints between."""
+    """Memory grows little from step 1000 to step 3000, with many checkpoints between them."""
     monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", 0.2)
     program = compiled(replace(SMALL, epochs=STEPS // 4), random_images())
     program.steps_per_call = 1

@@ -171,7 +171,7 @@ def test_the_numbers_of_units_of_every_budget_are_as_recorded(family, tmp_path):
 
 
 def copies(weights):
-    """The second half of all intermediate units and heads is a copy of the first half."""
+    """The weights, with the second half of all intermediate units and heads a copy of the first."""
     for name, array in weights.items():
         if any(part in name for part in ("up_proj", "gate_proj", "q_proj", "k_proj", "v_proj")):
             array[len(array) // 2 :] = array[: len(array) // 2]
@@ -182,7 +182,7 @@ SIZES = {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size"
 
 
 def with_one_large_column(weights):
-    """For channel 5, the weights of layers are almost zero, and the embedding is very large."""
+    """The weights, for channel 5 very large in the embedding, and almost zero in the layers."""
     for name, array in weights.items():
         axis = {"o_proj": 0, "down_proj": 0}.get(name.split(".")[-2], -1)
         if array.ndim == 2:
@@ -507,7 +507,7 @@ FEWER |= {"num_key_value_heads": 2, "intermediate_size": 5}
 def test_a_pass_reads_the_layers_that_remain_and_what_follows_them(
     family, smaller, counts, tmp_path, monkeypatch
 ):
-    """A made-up compiler counts the bytes of arguments and results; expected are NumPy's arrays."""
+    """A made-up compiler counts the bytes of arguments and results, as the test does in NumPy."""
     rng, tokens, head_dim = np.random.default_rng(0), 7, 6
     sizes: dict[str, Any] = {"num_hidden_layers": 3, "hidden_size": 24, "intermediate_size": 9}
     sizes |= {"num_attention_heads": 8, "num_key_value_heads": 4, "num_local_experts": 5}

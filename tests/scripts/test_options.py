@@ -161,7 +161,7 @@ def test_arguments_of_functions_are_checked_like_fields():
 
 @dataclasses.dataclass(frozen=True)
 class Kinds:
-    """An option of each kind that has no range."""
+    """Options of every kind: text, flag, tuple, list, number and choice."""
 
     name: str = "a"
     fast: bool = False

@@ -181,7 +181,7 @@ def test_the_norm_of_the_odd_point_is_beside_the_mean_of_the_others(monkeypatch,
 
 
 def test_ends_of_networks_are_means_with_their_errors(monkeypatch):
-    """Four networks have the values 1, 2, 3 and 6, or multiples of these values."""
+    """Four networks: norm ratios 1, 2, 3 and 6, ten times these as angles, and one spread."""
     values = iter([1.0, 2.0, 3.0, 6.0])
 
     def ends(function, rng):

@@ -206,7 +206,7 @@ def test_an_untrained_network_starts_with_the_statistics_of_the_first_images(mon
 
 
 def test_statistics_before_training_are_of_the_first_training_images(monkeypatch):
-    """A made-up trainer has a network of one layer, whose inputs the statistics are of."""
+    """The made-up network has one layer, so the statistics are those of the images."""
     images = random_images()
     images = images._replace(x_train=images.x_train + np.arange(70)[:, None, None, None])
     layer = jaxnorm.nnx.BatchNorm(1, rngs=nnx.Rngs(0))

@@ -1,6 +1,6 @@
 """Test plans in which every pair of values of two options occurs.
 
-If only certain combinations of options give a wrong result, usually two of the options suffice.
+A mistake that shows only at a combination of options usually shows at a combination of two options.
 """
 
 import itertools
@@ -13,7 +13,7 @@ def all_pairs(factors: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
     The algorithm is greedy. A row begins with a pair of values that no earlier row has. Each other
     factor gets the value that adds the most such pairs. Ten factors with two or three values need
-    about 15 rows; all combinations would be thousands.
+    10 to 25 rows, but have thousands of combinations.
     """
     names = list(factors)
     left = {

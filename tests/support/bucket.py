@@ -1,7 +1,7 @@
 """A storage bucket in memory, for tests of paths that begin with `gs://` or `s3://`.
 
-fsspec reads and writes the bucket directly. TensorStore and array_record read and write it by a
-server on localhost, which implements a part of the JSON API of Google Cloud Storage.
+fsspec reads and writes the bucket directly. TensorStore and array_record use a server on localhost,
+which implements a part of the JSON API of Google Cloud Storage.
 """
 
 import json

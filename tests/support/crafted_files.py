@@ -1,6 +1,6 @@
 """Files in every format, made such that a careless reader needs too much time or memory.
 
-Most of these files declare more data than they contain, or are much larger after decompression.
+Many of these files declare more data than they contain, or are much larger after decompression.
 """
 
 import io
@@ -51,7 +51,7 @@ def integers(keys: list[int]) -> bytes:
 
 
 def msgpack_files(n: int = 2 * 10**7) -> Iterator[tuple[str, bytes]]:
-    """Crafted msgpack files of about `n` bytes."""
+    """Crafted msgpack files. The largest files have about `n` bytes."""
     weights = b"\x81\xa1w"
     bodies = {
         "nils": b"\xdd" + struct.pack(">I", n) + b"\xc0" * n,

@@ -151,7 +151,7 @@ def copied(n=30_000, times=20_000) -> Iterator[tuple[str, bytes]]:
 
 @cache
 def colliding(n: int, bits: int) -> list[int]:
-    """`n` integers of 31 bits that collide in a dictionary with 2^bits slots.
+    """`n` integers of at most 31 bits that collide in a dictionary with 2^bits slots.
 
     Half of the integers fill a chain of slots, in which slot 5 i + 1 follows slot i. For each of
     the other integers, all slots that its own bits choose are occupied, so the search for a free

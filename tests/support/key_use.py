@@ -27,7 +27,7 @@ class Use:
         self.keys: list[tuple[str, bytes]] = []
 
     def count(self, sampler: str) -> int:
-        """The number of calls of a sampler. Calls in a compiled program count at each run."""
+        """The number of keys that a sampler consumed, counted at each run of a compiled program."""
         return sum(name == sampler for name, _ in self.keys)
 
     def assert_once(self) -> None:

@@ -1,4 +1,4 @@
-"""Invented results of a run, for tests of the report."""
+"""Invented results of runs, for tests of the pages that show results."""
 
 import copy
 from typing import Any

@@ -1,9 +1,9 @@
 """The layers in NumPy and float64, one group and one sample at a time.
 
 The functions, the NNX layers and the Linen layers are each compared with this reference, so they
-need not be compared with each other. No value hides a mistake: running means are between −4 and 3,
-variances are between 0.3 and 9, images are not square, and parameters and masks differ between
-channels and samples.
+need not be compared with each other. The values are chosen such that they hide no mistake: running
+means are between −4 and 3, variances are between 0.3 and 9, and images are not square. Parameters
+differ between channels, and masks differ between samples.
 """
 
 import inspect

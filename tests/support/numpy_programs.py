@@ -17,7 +17,10 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def evaluated(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of `function(*arguments)`. JAX runs the primitives that are not in the table."""
+    """The result of `function(*arguments)`.
+
+    JAX runs the primitives that are not in `TABLE` or `SEVERAL`, or whose entry returns None.
+    """
     program, result = jax.make_jaxpr(function, return_shape=True)(*arguments)
     with np.errstate(all="ignore"):
         outputs = list(_run(program, map(np.asarray, jax.tree.leaves(arguments))))

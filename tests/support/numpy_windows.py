@@ -27,7 +27,10 @@ def gather(params: dict[str, Any], x: Any, indices: Any) -> Any:
 
 
 def scatter(combine: Callable[..., Any]) -> Callable[..., Any]:
-    """`x` after its windows are combined with updates, or None if a window extends beyond `x`."""
+    """A function that combines windows of `x` with updates.
+
+    The function returns the new `x`, or None if a window extends beyond `x`.
+    """
 
     def scattered(params: dict[str, Any], x: Any, indices: Any, updates: Any) -> Any:
         numbers, first = params["dimension_numbers"], indices.ndim - 1

@@ -1,4 +1,4 @@
-"""Small networks of every kind that can be pruned, as plain functions of a dictionary of arrays.
+"""Small networks of many kinds, as plain functions of a dictionary of arrays.
 
 A block is a function `block(rng, shape) -> (params, apply, shape)`. Its `apply` maps images of the
 first shape `(h, w, c)` to images of the second shape, and takes all widths from the parameters. All

@@ -126,7 +126,7 @@ def _random_kinds(rng: np.random.Generator, stages: list[str]) -> Iterator[tuple
 
 
 def outcome(network: RandomNetwork, seed: int, *, resize: bool = False) -> Outcome:
-    """The outcome of removing 40 % of the network's channels, drawn at random.
+    """The outcome of removing about 40 % of the network's channels, drawn at random.
 
     With `resize`, channels that a norm reads are also removed. If a change of the masked network's
     parameters by rounding would cause an error at least as large, the outcome is "rounding".
@@ -211,7 +211,7 @@ def drawn_keep(groups: Any, seed: int) -> list[np.ndarray]:
 
 
 def difference(found: Any, expected: Any) -> float:
-    """The largest error of an element, relative to its array's largest element or 0.001."""
+    """The largest error of an element, relative to its array's largest element (at least 0.001)."""
 
     def of_array(a: Any, b: Any) -> float:
         error = np.abs(np.asarray(a) - np.asarray(b)).max() / max(1e-3, np.abs(b).max())

@@ -55,7 +55,7 @@ class View:
 
 
 def train_one(program, out, view: Any = None, seeds=(0,)):
-    """Train one network, and return the lines of metrics of the first seed."""
+    """Train a network for each seed, and return the lines of metrics of the first seed."""
     view = view or View()
     return loop.train(program, seeds, out, view, view.interrupted).lines[0]
 

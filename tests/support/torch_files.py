@@ -34,7 +34,7 @@ class Call:
         self.function, self.arguments = function, arguments
 
 
-Python: Any = pickle._Pickler  # pyright: ignore  # the one in Python can be taught
+Python: Any = pickle._Pickler  # pyright: ignore  # unlike the one in C, it can be extended
 
 
 class Pickler(Python):

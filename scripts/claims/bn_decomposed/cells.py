@@ -165,7 +165,8 @@ def _() -> Values:
 def _flips(rng: np.random.Generator, power: int, cases: int = 10 * CASES) -> np.ndarray:
     """Whether a step of w changes the sign of w xᵢ, but of no other product w xⱼ.
 
-    The step leads to w − (1 + ε)(w xᵢ) xᵢ/‖xᵢ‖ᵖ, for the i with the smallest |w xᵢ|/‖xᵢ‖ᵖ⁻¹.
+    The step leads to w − (1 + ε)(w xᵢ) xᵢ/‖xᵢ‖ᵖ, where p is `power`. The sample xᵢ is the one with
+    the smallest |w xᵢ|/‖xᵢ‖ᵖ⁻¹.
     """
     x, w = rng.normal(size=(cases, 4, 3)), rng.normal(size=(cases, 1, 3))
     norms = np.linalg.norm(x, axis=2)

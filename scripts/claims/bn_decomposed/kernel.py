@@ -36,7 +36,10 @@ KERNEL = Draws(kernel_products, 200_000, batch_size=10_000, draws_per_key=500)
 
 
 def kernel_of_the_batch(recentred: bool) -> float:
-    """The mean of ReLU(w x₁) ReLU(w x₂): half of the kernel, which is for weights N(0, 2)."""
+    """The mean of ReLU(w x₁) ReLU(w x₂) for weights of variance 1.
+
+    The mean is half of the kernel, because the kernel is for weights of variance 2.
+    """
     g = geometry.gram(jnp.asarray(BATCH))
     step = geometry.mean_field_step if recentred else geometry.arccosine_kernel
     return float(step(g)[0, 1]) / 2

@@ -46,8 +46,8 @@ def ends_of_batches(key: Key[Array, ""]) -> Statistics:
     The entry "odd" is 1 if a sample becomes odd at infinite width, and otherwise 0. If a sample
     becomes odd, "longest" is 0.1 if this sample was the longest after recentering, and otherwise
     −0.9. The mean of "longest" is positive if more than 90 % of the odd samples were the longest.
-    The entry "at_width_50" is 1 if the longest sample is also the longest after the layers of width
-    50.
+    The entry "at_width_50" is 1 if the longest sample after recentering is also the longest sample
+    after the layers of width 50.
     """
     batch, weights = jax.random.split(key)
     x = normal(batch, 10, 10)

@@ -118,7 +118,10 @@ INDEPENDENT_STEPS.mean("Cov(y₁, y₂) = −20/27", -20 / 27, ROWS, "covariance
 
 
 def _chernoff(n: int, alpha: float, gamma: float) -> float:
-    """Chernoff's lower bound of the probability of n successes in αn/γ trials of probability γ."""
+    """Chernoff's lower bound of the probability of n or more successes in αn/γ trials.
+
+    Each trial has the probability γ.
+    """
     p, d = gamma / alpha, alpha * n / gamma
     divergence = p * math.log(p / gamma) + (1 - p) * math.log((1 - p) / (1 - gamma))
     return -math.expm1(-d * divergence)

@@ -103,9 +103,9 @@ THEOREM_14_2.mean(
 
 
 def _images(key: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The outputs x₁′ and ν̂ of random layers, and the mean of the outputs x₂′ to xₙ′.
+    """The outputs x₁′ and ν̂ of a random layer, and the mean of the outputs x₂′ to xₙ′.
 
-    The batches are random too. The vector ν̂ is the output for the mean ν of x₂ to xₙ.
+    The result is for many random batches. The vector ν̂ is the output for the mean ν of x₂ to xₙ.
     """
     rng = generator(key)
     x = np.asarray(recenter(jnp.asarray(rng.normal(size=(CASES, 6, 4))), axis=1))
@@ -149,7 +149,10 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def _cluster_at(radius: float, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The batch `x`, with its first sample at the distance `radius` from the cluster's mean."""
+    """The batches `x`, with each first sample moved to a distance of `radius` from the cluster.
+
+    The cluster has all other samples of a batch. The distance is to the mean of the cluster.
+    """
     direction = rng.normal(size=(len(x), x.shape[2]))
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
     x = x.copy()
@@ -158,7 +161,7 @@ def _cluster_at(radius: float, x: np.ndarray, rng: np.random.Generator) -> np.nd
 
 
 def _growth_of_distances(x: np.ndarray) -> np.ndarray:
-    """The growth E‖xᵢ′ − xⱼ′‖²/‖xᵢ − xⱼ‖² for pairs in the cluster and for its centre."""
+    """The growth E‖xᵢ′ − xⱼ′‖²/‖xᵢ − xⱼ‖² for pairs of the cluster's samples and their mean."""
     extended = np.concatenate([x, x[:, 1:].mean(1, keepdims=True)], 1)
     square = np.square(extended[:, :, None] - extended[:, None]).sum(-1)
     g = np.asarray(jax.jit(jax.vmap(geometry.odd_points.next_layer))(jnp.asarray(x)).gram)
@@ -169,7 +172,7 @@ def _growth_of_distances(x: np.ndarray) -> np.ndarray:
 
 
 def distance_after_a_layer() -> float:
-    """The expected squared distance of samples 1 and 2 of `SPREAD` after one more layer."""
+    """The expected squared distance of the second and third sample of `SPREAD` after a layer."""
     g = geometry.odd_points.next_layer(jnp.asarray(SPREAD)).gram
     return float(g[1, 1] + g[2, 2] - 2 * g[1, 2])
 
@@ -187,8 +190,8 @@ THEOREM_14_4 = claim(
 )
 
 
-# Rounding errors are 1e-16, and squared distances are about 1e-5, so the growth has an error of
-# about 1e-11.
+# Rounding errors are 1e-16, and the smallest squared distances are about 1e-5. Therefore the growth
+# has an error of about 1e-11.
 @THEOREM_14_4.at_most("growth ≤ α = n²/((n − 1)²R²)", tolerance=1e-10)
 def _(key: Key[Array, ""]) -> Cases:
     rng = generator(key)
@@ -209,7 +212,7 @@ THEOREM_14_4.mean("E‖x₂′ − x₃′‖² of a spread cluster", distance_a
 
 
 def _relative_spread(g: np.ndarray) -> float:
-    """The cluster's mean squared distance from its centre, relative to that of the odd sample."""
+    """The squared distance from the cluster's centre: the cluster's mean over the odd sample's."""
     n = len(g)
     weights = np.full(n, 1 / (n - 1))
     weights[0] = 0
@@ -219,7 +222,7 @@ def _relative_spread(g: np.ndarray) -> float:
 
 
 def _squared_distances(g: np.ndarray) -> float:
-    """The sum of the squared distances in the cluster."""
+    """The sum of the squared distances of all ordered pairs in the cluster."""
     lengths = np.diag(g)[1:]
     return float((lengths[:, None] + lengths[None] - 2 * g[1:, 1:]).sum())
 

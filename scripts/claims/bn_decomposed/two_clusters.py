@@ -21,7 +21,8 @@ POINTS, LAYERS = 7, 6
 def two_clusters(key: Key[Array, ""]) -> Cases:
     """The heights of the children of two-valued neurons, minus their expected heights.
 
-    The expected height is m/n times the parent's height if the child is zero on m of n samples.
+    All heights are in units of the parent's height. The expected height of a child is m/n if the
+    child is zero on m of n samples.
     """
     for zeros in range(1, POINTS):
         x = jnp.asarray([0.0] * zeros + [1.5] * (POINTS - zeros))
@@ -30,7 +31,7 @@ def two_clusters(key: Key[Array, ""]) -> Cases:
 
 
 def _descendants(rows: np.ndarray) -> np.ndarray:
-    """All neurons of the tree after `LAYERS` layers, as columns."""
+    """All descendants of the neurons `rows` after `LAYERS` layers, as columns."""
     run = jax.jit(partial(geometry.tree.neurons, depth=LAYERS))
     return np.asarray(run(jnp.asarray(np.atleast_2d(rows).T)))
 

@@ -66,7 +66,7 @@ TRANSITIONS = claim(
 
 
 def failing_in_front(found: Any) -> str:
-    """A sentence with the median distance from a Gaussian in the first and in the other layers."""
+    """A sentence with the median distance from a Gaussian in each half of the layers."""
     distances = [layer["ks"] for layer in found["layers"]]
     half = len(distances) // 2
     first, last = (statistics.median(part) for part in (distances[:half], distances[half:]))
@@ -143,7 +143,7 @@ def alike_by_trained_width(found: Any) -> str:
     said = []
     for filters, name in {8: "8 filters", 16: "16 filters", 32: "base", 64: "64 filters"}.items():
         gaussian = float(pruning.expected_spearman(filters, 9.0 * filters, ("l1", "l2")))
-        # excess: the difference of ρ from its value for Gaussian filters
+        # The excess is ρ minus its value for Gaussian filters.
         excess = found["settings"][name]["after"]["spearman"]
         rho, error = gaussian + excess["mean"], excess["stderr"]
         said.append(f"{rho:.3f} ± {error:.3f} with {filters} filters ({gaussian:.3f})")

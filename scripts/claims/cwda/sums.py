@@ -82,7 +82,7 @@ SUM_VECTORS, SUM_DIMS = 10, 9
 
 
 def norm_sums(key: Key[Array, ""]) -> Statistics:
-    """The ratios F₁/F₂ and F₂/F₁ of the sums F₁ = Σr and F₂ = Σr², both scaled to mean 1.
+    """The ratios F₁/F₂ and F₂/F₁ of F₁ = Σr and F₂ = Σr², where each sum is divided by its mean.
 
     The norms r are of filters with standard deviation c = 10.
     """

@@ -1,8 +1,8 @@
 """Bounds on the earth mover distance that follow from the parameters of a normalizer.
 
-The bounds extend Theorems 3.1 to 3.3 of the unitization paper to later normalizers: W′ ≤ min(2M, L
-W). In the bound, W and W′ are the distances of the inputs and of the outputs. M is the radius of
-the outputs around the bias, and L is the Lipschitz constant, for all inputs.
+The bounds extend Theorems 3.1 to 3.3 of the unitization paper to other normalizers: W′ ≤ min(2M, L
+W). In the bound, W and W′ are the distances of the inputs and of the outputs. M is a radius of the
+outputs around the bias, and L is a Lipschitz constant. Both hold for all inputs.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,8 @@ from jaxnorm.shift import LayerBounds
 claim = partial(Claim, "jaxnorm")
 
 EPS = 1e-2  # eps of layer norm and RMS norm
-# lengths of two opposite points that attain the bound 2M, and of two steps that attain L W
+# FAR is a factor of two opposite points, whose outputs nearly attain the bound 2M. NEAR is a factor
+# of two opposite steps, after which outputs nearly attain the bound L W.
 FAR, NEAR = 1e6, 1e-6
 
 
@@ -85,7 +86,7 @@ def parameters(key: Key[Array, ""]) -> tuple[Array, Array, Array, Array]:
 
 
 def excesses(key: Key[Array, ""], layer: Layer) -> np.ndarray:
-    """The excess of the distance of outputs over min(2M, L W), for many pairs of inputs.
+    """The relative excess of the distance of outputs over min(2M, L W), for many pairs of inputs.
 
     A pair has two samples of a heavy-tailed distribution, or a point and the opposite point.
     """

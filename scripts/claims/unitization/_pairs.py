@@ -1,7 +1,7 @@
 """Exact earth mover distances of many pairs of discrete distributions.
 
-A list of points with equal weights is a distribution. Its exact earth mover distance has no
-sampling error, so theorems must hold without tolerance.
+A list of points with equal weights is a distribution. The exact distance between two such
+distributions has no sampling error, so theorems must hold without tolerance.
 """
 
 import math
@@ -77,7 +77,7 @@ def bounds_of(bound: Callable, *arguments: np.ndarray) -> np.ndarray:
 
 
 def bounds_at(bound: Callable, alpha: Array, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The `bound` for an alpha and every pair."""
+    """The `bound` of every pair, for one alpha."""
     return np.asarray(_vectorized_at(bound)(alpha, jnp.asarray(x), jnp.asarray(y)))
 
 

@@ -49,7 +49,7 @@ EQUATIONS_2_AND_3 = claim(
 
 
 def _tail(r: float) -> float:
-    """The probability P(X > r) for a distribution that has no mean."""
+    """The probability P(X > r) for a distribution whose mean is infinite."""
     return float(scipy.stats.pareto(1).sf(r))
 
 

@@ -1,4 +1,4 @@
-"""Section 3.5, Equation 10: the interpolation used in training, whose outputs have no bound."""
+"""Section 3.5, Equation 10: the interpolation used in training; outputs are unbounded for α < 1."""
 
 from functools import partial
 from typing import Any

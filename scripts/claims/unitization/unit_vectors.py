@@ -108,7 +108,7 @@ def _(key: Key[Array, ""]) -> Values:
 def _centered() -> Values:
     """The distance W between ten unitized samples and their negatives.
 
-    Before unitization, nine samples are 1 and one sample is −9, so the mean is 0.
+    Before unitization, nine samples are e₁ and one sample is −9 e₁, so the mean is 0.
     """
     x = np.zeros((1, 10, 4))
     x[0, :, 0] = [1.0] * 9 + [-9.0]
