@@ -837,3 +837,27 @@ def test_experts_whose_tokens_are_sorted_are_cut():
     assert [group.size for group in coupled_channels(apply, params, x)] == [6]
     assert_resized_is_masked(apply, params, x)
     assert cost(apply, params, x).macs == 7 * (4 * 3 + 4 * 12 + 6 * 5)
+
+
+@pytest.mark.parametrize("normed", ["q", "k", "qk"])
+def test_queries_that_are_normed_before_they_are_split_into_heads_are_cut(normed):
+    """As in OLMo 2. A removed head needs zeros in the norm, and its softmax divides by a sum."""
+
+    def norm(h, scale):
+        return h * lax.rsqrt(jnp.square(h).mean(-1, keepdims=True) + 1e-6) * scale[None, None]
+
+    def apply(p, x):
+        h = {name: x @ p[name] for name in "qkv"}
+        h |= {name: norm(h[name], p["scale"]) for name in normed}
+        return attended(*(h[name].reshape(2, 3, 4, -1) for name in "qkv")) @ p["o"]
+
+    rng, x = np.random.default_rng(13), np.random.default_rng(14).normal(size=(2, 3, 5))
+    shapes = {"q": (5, 12), "k": (5, 12), "v": (5, 12), "o": (12, 2), "scale": (12,)}
+    params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    assert not coupled_channels(apply, params, x)
+    groups = coupled_channels(apply, params, x, resize=True)
+    assert [group.size for group in groups] == [4]
+    keep = [np.array([True, False, True, True])]
+    small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
+    assert small["scale"].shape == (9,)
+    np.testing.assert_allclose(resized(apply, groups, keep)(small, x), apply(masked, x))

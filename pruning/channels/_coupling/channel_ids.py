@@ -46,6 +46,7 @@ class ChannelIds(NamedTuple):
         axis. `zero` is None if elements at removed channels may be nonzero.
       number: The value of the array, if the array is a number in the program.
       nonzero: Whether the elements are nonzero if the parameters are nonzero.
+      positive: Whether the elements are positive for any parameters, such as exp(x).
       at_zero: The value of the elements at removed channels, if only numbers of the program decide
         this value.
       given: Whether the array is computed only from parameters and constants, like a weight.
@@ -63,6 +64,7 @@ class ChannelIds(NamedTuple):
     zero: Zero = None
     number: float | None = None
     nonzero: bool = False
+    positive: bool = False
     at_zero: float | None = None
     given: bool = False
     chosen: bool = False
@@ -101,7 +103,8 @@ class Requirement(NamedTuple):
     the equation with this requirement. `given` has the same meaning as in `ChannelIds`. If a
     product sums over an axis of a weight, `incoming` has the numbers of the parameters' axes from
     which the axis is made. Otherwise `incoming` is None. If the array must be nonzero, `finite`
-    says whether the result for zero is finite and only its derivative is infinite, as for a root.
+    says whether the result is finite even if the parameters are zero. The array may be under a
+    root, of which only the derivative is then infinite, or always positive, as a sum of exp(x).
     """
 
     ids: Vector

@@ -296,7 +296,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
 def _pin_ambiguous(sets: UnionFind) -> None:
     """Pin channels at which one equation needs zeros and another needs nonzero elements.
 
-    A root, whose value at zero is finite, does not need nonzero elements where a sum needs zeros.
+    An operand whose requirement is `finite` may be zero where a sum needs zeros.
     """
     zeroed = _zero_requirements(sets)
     summed = [factor for factor in sets.zeroed if not factor.given]
@@ -314,10 +314,10 @@ def _pin_ambiguous(sets: UnionFind) -> None:
         sets.pin(required.ids[among], required.equations)
 
     of_sums = sets.find(np.concatenate([*(factor.ids for factor in summed), fixed(0)]))
-    for k, root in enumerate(sets.singular):
-        if root.finite:
-            zeros = np.union1d(of_sums, at_zero(root))
-            sets.singular[k] = root._replace(ids=np.setdiff1d(sets.find(root.ids), zeros))
+    for k, divisor in enumerate(sets.singular):
+        if divisor.finite:
+            zeros = np.union1d(of_sums, at_zero(divisor))
+            sets.singular[k] = divisor._replace(ids=np.setdiff1d(sets.find(divisor.ids), zeros))
     singular = _singular(sets)
     for divisor in sets.singular:
         pin(divisor, at_zero(divisor))

@@ -289,6 +289,8 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelId
         facts |= {"constant": True, "drawn": sets.equations}
     elif facts["constant"]:
         facts["drawn"] = next((v.drawn for v in values if v.drawn), ())
+    same_sign = (rule.layout or rule.sums) and values[0].positive
+    facts["positive"] = same_sign or rule.nonzero == "always"
     if rule.elementwise:
         facts["nonzero"] = (
             rule.nonzero == "always"
@@ -313,7 +315,7 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelId
         safe = value.nonzero if value.at_zero is None else value.at_zero != 0
         if not (safe or value.number or value.constant):
             needs = (sets.requirement_of(value, axis) for axis in value.axes)
-            sets.singular += [need._replace(finite=finite) for need in needs]
+            sets.singular += [need._replace(finite=finite or value.positive) for need in needs]
     return [r._replace(at_zero=at_zero) for r in results]
 
 
