@@ -35,7 +35,10 @@ class Function:
 
 
 class Interpreter:
-    """Reads pickles that have at most `steps` opcodes and `max_bytes` bytes in total."""
+    """Reads pickles of at most `max_bytes` bytes in at most `steps` steps.
+
+    Each opcode is a step, and each element of the arguments of a call.
+    """
 
     def __init__(
         self,

@@ -220,8 +220,8 @@ def test_a_browser_shows_figures_and_folded_cards(page, tmp_path, width, height,
         assert figure["text"] >= 9.5, figure  # large enough to read
     assert len(seen["cards"]) == len(ALL)
     assert not any(card["open"] for card in seen["cards"])
-    if width == 360:
-        assert seen["cards"][0]["top"] < 1500
+    if width == 390:  # on a phone, the figures take at most two windows
+        assert seen["cards"][0]["top"] < 2 * height
 
 
 def test_a_link_to_a_folded_card_opens_it(page, tmp_path):
