@@ -223,6 +223,27 @@ def convnext(x):
     return x
 
 
+def convnext_v2(x):
+    """Woo et al. (2023): the norm of each map is divided by the mean norm of the maps."""
+    x = nn.LayerNorm()(nn.Conv(8, (2, 2), (2, 2))(x))
+    for _ in range(2):
+        y = nn.LayerNorm()(nn.Conv(8, (7, 7), feature_group_count=8)(x))
+        x = x + nn.Dense(8)(ResponseNorm()(nn.gelu(nn.Dense(32)(y))))
+    return x
+
+
+class ResponseNorm(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        scale, shift = (
+            self.param(name, nn.initializers.normal(), (x.shape[-1],), x.dtype)
+            for name in ("scale", "shift")
+        )
+        norms = jnp.sqrt(jnp.square(x).sum((1, 2), keepdims=True))
+        response = norms / (norms.mean(-1, keepdims=True) + 1e-6)
+        return x * response * scale[None, None, None] + shift[None, None, None] + x
+
+
 class LayerScale(nn.Module):
     @nn.compact
     def __call__(self, x):
@@ -292,4 +313,5 @@ CONVOLUTIONS: dict[str, Make] = {
     "ShuffleNet": classifier(shufflenet),
     "ShuffleNetV2": classifier(shufflenet_v2),
     "ConvNeXt": classifier(convnext),
+    "ConvNeXt V2": classifier(convnext_v2),
 }

@@ -138,6 +138,38 @@ def experts(module, x):
     return nn.Dense(WORDS)(x + jnp.einsum("bte,btec->btc", shares, y))
 
 
+def sorted_experts(module, x):
+    """Experts whose tokens are next to each other, for `lax.ragged_dot`, Gale et al. (2023)."""
+    x = embedded(module, x)
+    tokens = x.reshape(-1, WIDTH)
+    router = nn.Dense(3)(tokens)
+    expert = jnp.argmax(router, -1)
+    order, counts = jnp.argsort(expert), jnp.bincount(expert, length=3)
+    up = module.param("up", nn.initializers.lecun_normal(), (3, WIDTH, 24))
+    down = module.param("down", nn.initializers.lecun_normal(), (3, 12, WIDTH))
+    gate, h = jnp.split(lax.ragged_dot(tokens[order], up, counts), 2, -1)
+    y = lax.ragged_dot(nn.silu(gate) * h, down, counts)[jnp.argsort(order)]
+    return nn.Dense(WORDS)(x + (y * nn.softmax(router, -1).max(-1, keepdims=True)).reshape(x.shape))
+
+
+def normed_heads(module, x):
+    """OLMo 2, Walsh et al. (2024): norms of all queries and of all keys, and after the layers.
+
+    Four heads of queries share two heads of keys in `jax.nn.dot_product_attention`.
+    """
+    x = nn.Embed(WORDS, WIDTH)(x)
+    q, k = nn.RMSNorm()(nn.Dense(8)(x)), nn.RMSNorm()(nn.Dense(4)(x))
+    heads = (
+        q.reshape(2, TOKENS, 4, -1),
+        *(y.reshape(2, TOKENS, 2, -1) for y in (k, nn.Dense(4)(x))),
+    )
+    y = jax.nn.dot_product_attention(*heads, is_causal=True).reshape(2, TOKENS, -1)
+    x = x + nn.RMSNorm()(nn.Dense(WIDTH)(y))
+    gate, h = jnp.split(nn.Dense(24)(x), 2, -1)
+    x = x + nn.RMSNorm()(nn.Dense(WIDTH)(nn.silu(gate) * h))
+    return nn.Dense(WORDS)(nn.RMSNorm()(x))
+
+
 class NnxBlock(nnx.Module):
     """A transformer block of modules from flax.nnx."""
 
@@ -264,5 +296,7 @@ TRANSFORMERS: dict[str, Make] = {
     "Transformer (flax.nnx)": nnx_block,
     "BERT (Equinox)": equinox_block,
     "Switch, mixture of experts": model(experts, sentence),
+    "Experts with sorted tokens": model(sorted_experts, sentence),
+    "OLMo 2": model(normed_heads, sentence),
     "Mamba": model(mamba, sentence),
 }
