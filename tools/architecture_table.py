@@ -26,11 +26,13 @@ HEADER = (
     "| --- | --- | --- | --- | --- | --- | --- |\n"
 )
 WHY = {
+    "argmax": "the index of the largest channel",
     "argmin": "the index of the smallest channel",
     "dynamic_update_slice": "positions of a cache",
     "conv_general_dilated": "an axis over which a convolution sums",
     "gather": "words of an embedding",
     "mul": "constants that vary along channels",
+    "ragged_dot_general": "the groups of a product",
     "reduce_max": "the maximum over channels",
     "reduce_sum": "a sum over channels",
     "top_k": "the largest channels",

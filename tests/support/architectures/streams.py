@@ -256,6 +256,8 @@ STREAMS: dict[str, Make] = {
     "MLP-Mixer (Linen)": TRANSFORMERS["MLP-Mixer"],
     "gMLP (Linen)": TRANSFORMERS["gMLP"],
     "ConvNeXt (Linen)": CONVOLUTIONS["ConvNeXt"],
+    "ConvNeXt V2 (Linen)": CONVOLUTIONS["ConvNeXt V2"],
+    "OLMo 2 (Linen)": TRANSFORMERS["OLMo 2"],
     "two of three experts (Linen)": model(sparse, sentence),
     "state space, scan (a function)": state_space,
     "group norm of two groups (Linen)": normalized(partial(nn.GroupNorm, 2, reduction_axes=-1)),
