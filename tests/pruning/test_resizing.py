@@ -715,8 +715,12 @@ def attended(q, k, v):
     return jnp.einsum("bhnm,bmhd->bnhd", weights, v).reshape(*q.shape[:2], -1)
 
 
+def flat(h):
+    return h.reshape(*h.shape[:2], -1)
+
+
 # For each name, the axes into which the 24 channels of a product are split, how the model reads the
-# array with these axes, and the number of channels of the only group.
+# array with these axes, and the number of channels.
 LAYOUTS: dict[str, Any] = {
     "gate and value": ((2, 12), lambda h: jax.nn.silu(h[..., 0, :]) * h[..., 1, :], 12),
     "value and gate": ((12, 2), lambda h: jax.nn.silu(h[..., 1]) * h[..., 0], 12),
@@ -728,8 +732,15 @@ LAYOUTS: dict[str, Any] = {
     "one head": ((3, 8), lambda h: attended(*jnp.split(h, 3, axis=2)), 8),
     "maximum of parts": ((2, 12), lambda h: jnp.tanh(h).max(2), 12),
     "softmax of parts": ((3, 8), lambda h: (jax.nn.softmax(h, 2) * h).sum(2), 8),
+    "some of the parts": ((4, 6), lambda h: flat(h[..., 1:, :]), 4),
+    "shuffled": ((4, 6), lambda h: flat(h.swapaxes(2, 3)), 6),
+    "shuffled twice": (
+        (4, 6),
+        lambda h: flat(jnp.cos(h.swapaxes(2, 3))) + flat(h.swapaxes(2, 3)),
+        4,
+    ),
     "a head alone": ((4, 6), lambda h: h[..., 1, :], 6),
-    "a gate of each head": ((4, 6), lambda h: (h * h[..., :1]).reshape(*h.shape[:2], -1), 4),
+    "a gate of each head": ((4, 6), lambda h: flat(h * h[..., :1]), 4),
 }
 
 
@@ -745,7 +756,7 @@ def test_channels_are_along_an_axis_that_the_model_does_not_take_apart(name):
     width = jax.eval_shape(read, jnp.zeros((2, 3, *axes))).shape[-1]
     shapes = {"a": (4, 24), "b": (24,), "c": (width, 2)}
     params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
-    assert [group.size for group in coupled_channels(apply, params, x)] == [count]
+    assert sum(group.size for group in coupled_channels(apply, params, x)) == count
     assert_resized_is_masked(apply, params, x)
 
 
@@ -778,7 +789,7 @@ def test_the_heads_of_the_attention_of_jax_are_channels(heads):
         return jax.nn.dot_product_attention(*arrays).reshape(2, 3, -1) @ p["o"]
 
     rng = np.random.default_rng(9)
-    shapes = {"q": (4, 12), "k": (4, 3 * heads), "v": (4, 3 * heads), "o": (12, 2)}
+    shapes = {"q": (4, 20), "k": (4, 5 * heads), "v": (4, 5 * heads), "o": (20, 2)}
     params = {name: rng.normal(size=shape).astype("float32") for name, shape in shapes.items()}
     x = rng.normal(size=(2, 3, 4)).astype("float32")
     sizes = [group.size for group in coupled_channels(apply, params, x)]
