@@ -100,3 +100,38 @@ def test_nothing_is_folded_for_channels_before_a_divisor():
     assert [group.size for group in groups] == [6]
     found = fold_constants(apply, params, groups, [np.arange(6) < 4], x)
     jax.tree.map(np.testing.assert_array_equal, found, params)
+
+
+def weight_normed(p, x):
+    h = jax.nn.relu(x @ p["a"] + p["b"])
+    return h @ (p["v"] / jnp.linalg.norm(p["v"], axis=0, keepdims=True)) + p["c"]
+
+
+def tied(p, x):
+    h = p["e"][x]
+    return jax.nn.tanh(h @ p["w"] + p["b"]) @ p["e"].T
+
+
+def test_a_normed_weight_adds_the_constant_that_the_whole_weight_reads():
+    """The norm of the kept rows is smaller, but this changes no constant of a removed channel."""
+    rng, x = np.random.default_rng(0), np.random.default_rng(1).normal(2, 3, (7, 4))
+    shapes = {"a": (4, 6), "b": (1, 6), "v": (6, 3), "c": (1, 3)}
+    params = {name: rng.normal(1, 1, shape) for name, shape in shapes.items()}
+    groups, keep = coupled_channels(weight_normed, params, x), [np.arange(6) % 3 > 0]
+    folded = fold_constants(weight_normed, params, groups, keep, x)
+    constants = np.maximum(params["b"][0, ~keep[0]], 0)
+    rows = (params["v"] / np.sqrt(np.square(params["v"]).sum(0)))[~keep[0]]
+    np.testing.assert_allclose(folded["c"], params["c"] + constants @ rows)
+
+
+@pytest.mark.parametrize("words", [[[1, 2, 3], [4, 5, 6]], [[0, 0], [0, 0]], [[1, 0], [0, 1]]])
+def test_what_depends_on_the_inputs_is_no_constant(words):
+    """The embedding makes channels and reads channels, so its filters are not taken to be zero."""
+    rng, x = np.random.default_rng(2), np.array(words)
+    shapes = {"e": (9, 6), "w": (6, 6), "b": (6,)}
+    params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    params["b"] = params["b"][None, None]
+    groups = coupled_channels(tied, params, x)
+    assert [group.size for group in groups] == [6]
+    folded = fold_constants(tied, params, groups, [np.arange(6) % 2 > 0], x)
+    jax.tree.map(np.testing.assert_array_equal, folded, params)

@@ -55,8 +55,9 @@ def fold_constants(
     parameter that the program subtracts (a running mean). The contribution is dropped (1) if no
     parameter is added to the sums before the next nonlinearity, (2) if the sum is inside a loop, a
     branch or a `shard_map`, (3) if the model divides by an array of the group, or takes the
-    logarithm or the square root of the array, or (4) if the group is `normed`, because after a norm
-    over the channels the contribution depends on the inputs. If one element of a bias is added to
+    logarithm or the square root of the array, (4) if the group is `normed`, because after a norm
+    over the channels the contribution depends on the inputs, or (5) if the contribution differs
+    between two evaluations, at `inputs` and at other values. If one element of a bias is added to
     elements with different contributions, the mean contribution is added. For example, if a
     convolution pads with zeros, the contribution is smaller along the edges of an image. If several
     sums share a bias, only the contribution to the first sum is added. Otherwise, the folding is
@@ -103,19 +104,42 @@ def fold_constants(
     )
     trees = (mask_channels(params, some, keep) for some in (kernels, groups))
     values = list(map(Value, *map(jax.tree.leaves, trees)))
-    values += [Value(x, x) for x in jax.tree.leaves(inputs)]
     leaves, structure = jax.tree.flatten(params)
     network, paths, unchanged = read_network(apply, params, inputs), describe(params).paths, set()
-    while True:
+
+    def folded(inputs: Sequence[Leaf]) -> Folding:
         folding = Folding(paths, leaves, masks, unchanged)
+        arguments = [*values, *(Value(x, x) for x in inputs)]
         # `jit` is not used, because each pass of the loop would compile a new program.
-        network.interpret(values, lambda x: Value(x, x), folding.step)
-        if not folding.altered:
+        network.interpret(arguments, lambda x: Value(x, x), folding.step)
+        return folding
+
+    given = jax.tree.leaves(inputs)
+    while True:
+        folding, other = folded(given), folded(list(map(_other_values, given)))
+        refused = folding.altered | other.altered | folding.differing(other)
+        if not refused:
             break
-        unchanged |= folding.altered
+        unchanged |= refused
     for i, change in folding.changes.items():
         leaves[i] = leaves[i] + change
     return jax.tree.unflatten(structure, leaves)
+
+
+def _other_values(x: Leaf) -> Leaf:
+    """Values of the dtype and shape of an input, whose means differ from those of `x`.
+
+    Integers stay in the range of `x`, because they may be indices, unless all are equal. Python
+    numbers and random keys stay as they are.
+    """
+    if not isinstance(x, np.ndarray | jax.Array) or not x.size:
+        return x
+    if x.dtype == bool:
+        return jnp.broadcast_to(~jnp.any(x), x.shape)
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        halved = x.min() + (x - x.min()) // 2
+        return jnp.where((halved == x).all(), x + 1, halved)
+    return (1 - 2 * x).astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.inexact) else x
 
 
 class Folding:
@@ -137,14 +161,29 @@ class Folding:
         self.paths, self.leaves, self.masks = paths, leaves, masks
         self.changes = {i: jnp.zeros_like(leaves[i]) for i in unchanged}
         self.altered: set[int] = set()
+        self.sums: dict[int, float] = {}  # for each changed parameter, the largest sum
 
     def step(self, fact: Fact, eqn: Equation, values: Sequence[Value]) -> list[Value]:
         zeroed = evaluate_equation(eqn, [v.zeroed for v in values])
         same = all(v.zeroed is v.masked for v in values)
         masked = zeroed if same else evaluate_equation(eqn, [v.masked for v in values])
+        if fact.given and not same:
+            # A weight that is normed, for example, changes at the kept channels, too. This change
+            # is no constant of a removed channel.
+            masked = [jnp.where(m == 0, m, z) for m, z in zip(masked, zeroed, strict=True)]
         if (addend := fact.shift) is not None:
             return [self.absorb(rule_of(eqn).signs[1:] == (-1,), addend, zeroed[0], masked[0])]
         return list(map(Value, zeroed, masked))
+
+    def differing(self, other: "Folding") -> set[int]:
+        """The parameters whose changes differ by more than rounding between two evaluations."""
+
+        def differ(i: int, change: Array) -> bool:
+            rounding = float(jnp.finfo(change.dtype).eps) ** 0.5
+            limit = rounding * max(self.sums.get(i, 0.0), other.sums.get(i, 0.0))
+            return not float(jnp.abs(change - other.changes[i]).max(initial=0)) <= limit
+
+        return {i for i, change in self.changes.items() if differ(i, change)}
 
     def absorb(self, subtracted: bool, addend: Addend, zeroed: Array, masked: Array) -> Value:
         """The sum of activations and a parameter, after the parameter is changed.
@@ -164,4 +203,5 @@ class Folding:
             return Value(zeroed, masked)
         if leaf not in self.changes:
             self.changes[leaf] = addend.mean(zeroed - masked, array) * (1 - removed)
+            self.sums[leaf] = float(jnp.abs(zeroed).max(initial=0))
         return Value(zeroed, masked + addend.spread(self.changes[leaf]))
