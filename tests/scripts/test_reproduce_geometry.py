@@ -172,6 +172,33 @@ def test_angles_of_figure_5_are_those_of_all_pairs_of_one_network(small, monkeyp
         assert figure["parts"][part]["medians"][0] == pytest.approx(np.median(angles))
 
 
+def test_figure_5_has_two_layers_of_one_size_and_the_last_layer_of_every_size(monkeypatch):
+    """The made-up angles depend on the seed, the part, the size and the layer."""
+    names = list(geometry_figures.PARTS)
+
+    def angles(seed, part, n, width):
+        rng = np.random.default_rng((seed, names.index(part), n, width))
+        return rng.uniform(0, 90, (2, n * (n - 1) // 2))
+
+    monkeypatch.setattr(geometry_figures, "_angles", angles)
+    monkeypatch.setattr(geometry_figures, "_infinite_width", lambda *given: given)
+    monkeypatch.setattr(geometry_figures, "SIZES", ((3, 2), (4, 6), (5, 1)))
+    for scattered in ((4, 6), (7, 3)):  # one of the sizes, and another size
+        monkeypatch.setattr(geometry_figures, "SCATTERED", scattered)
+        found = geometry_figures.figure_5(2)
+        assert found["sizes"] == [[3, 2], [4, 6], [5, 1]]
+        assert [*found["parts"]] == names
+        for name, part in found["parts"].items():
+            before, after = angles(2, name, *scattered)
+            assert (part["before"], part["after"]) == ([*before[::5]], [*after[::5]])
+            assert part["range"] == pytest.approx([np.quantile(after, q) for q in (0.05, 0.95)])
+            last = [sorted(angles(2, name, n, width)[1]) for n, width in found["sizes"]]
+            # of 3, 6 and 10 pairs
+            medians = [last[0][1], sum(last[1][2:4]) / 2, sum(last[2][4:6]) / 2]
+            assert part["medians"] == pytest.approx(medians)
+            assert part["infinite_width"] == (name, scattered[0])
+
+
 def test_one_neuron_per_point_is_measured_after_each_epoch(as_users_have_it, monkeypatch):
     images = datasets.load("digits")
     few = images._replace(x_train=images.x_train[:640], y_train=images.y_train[:640])
