@@ -273,6 +273,43 @@ def test_a_network_of_figure_2_is_ranked_before_training_and_judged_after_it(
     assert untrained < accuracy or start == "default"  # "default" remains at chance
 
 
+def test_ranks_are_of_the_first_weights_and_the_accuracy_of_the_last(
+    as_users_have_it, monkeypatch, key
+):
+    """The made-up training makes all weights 0, so every image gets the first class.
+
+    The made-up ranks are the outputs themselves.
+    """
+
+    def remove(loss, optimizer, params, state, keys):
+        return jax.tree.map(jnp.zeros_like, params), state
+
+    monkeypatch.setattr(depth, "scan_steps", remove)
+    for name, size in (("WIDTH", 6), ("BATCH", 5), ("SAMPLES", 40)):
+        monkeypatch.setattr(depth, name, size)
+    ranks = {"numerical_rank": lambda last: last, "effective_rank": lambda last: 2 * last}
+    monkeypatch.setattr(depth, "geometry", SimpleNamespace(**ranks))
+    traced: Any = depth.run
+    x = np.random.default_rng(0).standard_normal((30, 4)).astype(np.float32)
+    y = np.arange(30, dtype=np.int32) % 3
+
+    @jax.jit  # all in one program, to save time
+    def run(key, x, y):
+        weights, batches, sample = jax.random.split(key, 3)
+        first = jax.random.randint(jax.random.split(batches, 2)[0], (5,), 0, 30)
+        judged = jax.random.randint(sample, (40,), 0, 30)
+        w = depth.init(weights, "he", 4, 0).first[0]
+        return traced.__wrapped__(key, x, y, start="he", hl=0, steps=2), first, judged, w
+
+    (accuracy, rank, effective), first, judged, w = jax.device_get(run(key, x, y))
+    last = np.maximum(x[first] @ w, 0)
+    assert (last > 0).any()
+    np.testing.assert_allclose(rank, last, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(effective, 2 * last, rtol=1e-4, atol=1e-6)
+    labels = y[judged]
+    assert accuracy == pytest.approx(np.mean(labels == 0))
+
+
 def test_the_loss_of_figure_2_is_the_mean_cross_entropy(key):
     params = depth.init(key, "he", 100, 2)
     x, y = jax.random.normal(key, (16, 100)), jnp.arange(16) % depth.CLASSES
