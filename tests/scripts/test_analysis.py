@@ -169,12 +169,15 @@ def test_the_first_the_middle_and_the_last_ranked_layer_are_shown_once(count, ch
     monkeypatch.setattr(analysis, "rankings", lambda *_, **__: ranked)
     for part in ("histogram", "correlations"):
         monkeypatch.setattr(analysis, part, lambda name, w, part=part: (part, name, w.shape))
-    kernels = {name: np.ones((2, 3, i)) for i, name in enumerate("zabcde", 1)}
-    found = analysis.measure(kernels, ratio=0.5, gaussian_layers=2)
+    kernels = {name: np.ones((4, 4, i)) for i, name in enumerate("zabcde", 1)}
+    others = {"dense": np.ones((4, 4)), "bias": np.ones(16), "few": np.ones(15)}
+    found = analysis.measure(kernels | others, ratio=0.5, gaussian_layers=2)
     assert found["chosen"] == [*chosen]
     shapes = {name: w.shape for name, w in kernels.items()}
     assert found["histograms"] == [("histogram", name, shapes[name]) for name in chosen]
     assert found["covariances"] == [("correlations", name, shapes[name]) for name in chosen]
+    # a convolution that is not ranked is not among the other arrays
+    assert found["others"] == [("histogram", "dense", (4, 4)), ("histogram", "bias", (16,))]
 
 
 def test_a_layer_is_described_by_its_rankings(ranked):

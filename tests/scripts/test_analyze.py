@@ -4,14 +4,17 @@ import json
 import re
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import analyze
 from experiments import cli
 from experiments.cli import InputError
 from experiments.measures import analysis
 from experiments.pages import analysis as analysis_page
+from experiments.training import trained
 from tests.support.recorded import assert_as_recorded, condense
 
 
@@ -90,6 +93,24 @@ def test_names_from_files_control_neither_terminal_nor_page(tmp_path, capsys):
         assert name in said
         assert name in page
     assert "<script" not in page
+
+
+@pytest.mark.parametrize("seed", [0, 1, 5])
+def test_a_run_is_analyzed_by_the_network_of_its_seed(seed, tmp_path, monkeypatch):
+    """A kernel of the network of seed k has the values k + 1."""
+
+    def load_network(run, seed=0):
+        assert run == tmp_path
+        network = nnx.Conv(2, 4, 3, rngs=nnx.Rngs(0))
+        network.kernel[...] = jnp.full((3, 2, 4), seed + 1.0)
+        return nnx.List([network])
+
+    monkeypatch.setattr(trained, "load_network", load_network)
+    (tmp_path / "recipe.json").write_text("{}", encoding="utf-8")
+    found = analyze.load(tmp_path, (), seed)
+    assert sorted(w.shape for w in found.values()) == [(3, 2, 4), (4,)]
+    (kernel,) = (w for w in found.values() if w.ndim == 3)
+    np.testing.assert_array_equal(kernel, np.full((3, 2, 4), seed + 1.0))
 
 
 def test_a_file_of_vectors_is_refused_without_naming_an_option(tmp_path):

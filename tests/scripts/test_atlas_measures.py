@@ -18,7 +18,7 @@ from tests.support.recorded import assert_as_recorded, condense
 pytestmark = pytest.mark.usefixtures("users_jax", "unchecked")
 
 
-def made_up_program(seen):
+def made_up_program(seen, keys):
     """A program with a weight w and a running average r, which are 0 at first.
 
     A step changes w to 2w + 1 and r to r + w. All outputs are at distance w + r from 0, so the
@@ -42,7 +42,7 @@ def made_up_program(seen):
         return {"norms.0": jnp.full((5, 2), weight(state) + state[1]) * jnp.array([[0.6, 0.8]])}
 
     parts: Any = {
-        "init": lambda key: state_of(0.0, 0.0),
+        "init": lambda key: keys.append(key) or state_of(0.0, 0.0),
         "step": step,
         "whole_set": lambda state: (state[0], 0.0),
         "evaluate": lambda state: (weight(state) + state[1], 0.25),
@@ -52,9 +52,12 @@ def made_up_program(seen):
 
 
 def epochs_of(seed, seen, monkeypatch):
+    keys: list[Any] = []
     monkeypatch.setattr(atlas, "FROZEN", 2)
     own: Any = SimpleNamespace(epochs=2, x_train=range(11), batch_size=2, layers=("norms.0",))
-    return list(atlas.train(own, made_up_program(seen), "RMS norm", seed))
+    lines = list(atlas.train(own, made_up_program(seen, keys), "RMS norm", seed))
+    assert keys == [jax.random.key(seed)]
+    return lines
 
 
 def test_an_epoch_is_measured_from_the_one_before_it(monkeypatch):
@@ -185,6 +188,20 @@ def loss_by_hand(w, x, y, moments=None):
     logits = h @ w["head/kernel"] + w["head/bias"]
     log_p = logits - jax.scipy.special.logsumexp(logits, axis=1, keepdims=True)
     return -log_p[jnp.arange(len(y)), y].mean(), logits
+
+
+@pytest.mark.parametrize("name", ["RMS norm", "batch norm"])
+def test_each_seed_begins_with_weights_of_its_own(name, small):
+    norm = atlas.norms(per_pixel=False)[name]
+    ours = atlas.program(small, norm)
+    found = [flat(ours.init(jax.random.key(seed))[0]) for seed in (0, 3)]
+    for seed, weights in zip((0, 3), found, strict=True):
+        network = small.build(norm=norm, rngs=nnx.Rngs(seed))
+        expected = flat(nnx.state(network, nnx.Param))
+        assert weights.keys() == expected.keys()
+        for key in weights:
+            np.testing.assert_array_equal(weights[key], expected[key])
+    assert (found[0]["head/kernel"] != found[1]["head/kernel"]).all()
 
 
 @jax.numpy_rank_promotion("allow")

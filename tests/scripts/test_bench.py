@@ -244,6 +244,27 @@ def test_our_distances_are_those_of_their_peers(monkeypatch):
     assert [gradient.shape for gradient in gradients.ours()] == [(9, 3), (9, 3)]
 
 
+def test_the_memory_of_a_distance_is_the_peak_during_the_call(monkeypatch, capfd):
+    """A made-up distance of all samples needs 48 MB for a moment, and keeps nothing."""
+    monkeypatch.setattr(distances, "LARGE", (5, 2))
+
+    def emd(x, y):
+        assert x.shape == y.shape
+        assert (x == y).sum() == 0
+        return np.full(6_000_000 if len(x) == 5 else 1, 1.0).mean()
+
+    def run(command, **options):
+        assert command[:2] == [sys.executable, "-c"]
+        exec(command[2], {})
+        return SimpleNamespace(stdout=capfd.readouterr().out)
+
+    monkeypatch.setattr(distances.jaxnorm.shift, "emd", emd)
+    monkeypatch.setattr(distances.subprocess, "run", run)
+    seconds, gigabytes = distances.full_size()
+    assert 0 < seconds < 5
+    assert 0.04 < gigabytes < 0.08
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("group", [training.steps, training.seeds])
 def test_training_is_timed_at_any_size(monkeypatch, group):

@@ -143,8 +143,15 @@ def test_of_an_unknown_chip_there_are_no_bounds(show):
 
 
 def test_what_needs_more_than_a_chip_has_does_not_fit(show):
-    _, result = show(Compiled(), chip=CHIP._replace(hbm=899))
+    """If the compiler gives the costs of a step that does not fit, all its lines are shown."""
+    (fitting, _), (lines, result) = (
+        show(Compiled(), chip=CHIP._replace(hbm=hbm)) for hbm in (900, 899)
+    )
     assert result["memory"]["fits"] is False
+    assert fitting[1].startswith("memory: 900 B of 900 B: fits (arguments 500 B")
+    changed = fitting[1].replace("of 900 B: fits", "of 899 B: does not fit")
+    assert lines == [fitting[0], changed, *fitting[2:]]
+    assert len(lines) == 6
     error = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Used 20.5G of 15.75G hbm. Exceeded")
     lines, result = show(Compiled(error=error), chip=CHIP._replace(hbm=16e9))
     assert result["memory"] == {"needed": 20.5 * 2**30, "fits": False}

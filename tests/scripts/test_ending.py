@@ -9,6 +9,7 @@ import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
+import jax
 import pytest
 
 import train
@@ -53,6 +54,38 @@ def test_each_end_is_one_line_and_a_status(error, status, line, capsys):
     said = capsys.readouterr().err
     assert said.startswith(line)
     assert said.count("\n") == 1
+
+
+class LeftError(BaseException):
+    """A fake `os._exit` was called with a status."""
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (cli.InputError("x"), 2),
+        (cli.StoppedError(signal.SIGTERM), 143),
+        (KeyboardInterrupt(), 130),
+        (OSError("odd"), 2),
+        (MemoryError(), 2),
+    ],
+)
+def test_one_of_several_processes_says_its_line_and_waits_for_no_other(
+    error, status, monkeypatch, capfd
+):
+    """Without `os._exit`, JAX waits at the end for processes that may have ended."""
+
+    def leave(status):
+        raise LeftError(status, capfd.readouterr())
+
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(os, "_exit", leave)
+    print("a result")
+    with pytest.raises(LeftError) as left, cli.ending():
+        raise error
+    found, said = left.value.args
+    assert (found, said.out) == (status, "a result\n")
+    assert said.err.count("\n") == 1
 
 
 def test_a_bug_keeps_its_traceback():

@@ -130,6 +130,59 @@ def test_a_small_setting_learns_and_its_accuracy_is_of_the_test_images():
     assert float(accuracy[0]) > 0.7
 
 
+def scores_by_hand(params, x, *, normalized):
+    """The logits of a network, written in NumPy."""
+    x = x.astype(float)
+    layers = zip(params["kernels"], params["scales"], params["biases"], strict=True)
+    for i, (kernel, scale, bias) in enumerate(layers):
+        _, height, width, _ = x.shape
+        padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        h = np.zeros((*x.shape[:3], kernel.shape[3]))
+        for row, column in np.ndindex(3, 3):
+            h += padded[:, row : row + height, column : column + width] @ kernel[row, column]
+        if normalized:
+            h = scale * (h - h.mean((0, 1, 2))) / np.sqrt(h.var((0, 1, 2)) + 1e-5)
+        x = np.maximum(h + bias, 0)
+        if i == 0:
+            x = (x[:, ::2] + x[:, 1::2]) / 2
+            x = (x[:, :, ::2] + x[:, :, 1::2]) / 2
+    return x.mean((1, 2)) @ params["head"] + params["head_bias"]
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("normalized", [True, False])
+def test_a_network_is_tested_as_its_setting_says_without_noise(normalized, depth, monkeypatch):
+    """Labels are those of the first network, and another seed has other biases of the head."""
+    rng = np.random.default_rng(1)
+    x = (1 + rng.standard_normal((300, 8, 8, 1))).astype(np.float32)
+    params: Any = {
+        "kernels": [rng.standard_normal((3, 3, n, 5)) for n in (1, 5)[:depth]],
+        "scales": [rng.uniform(0.5, 2, 5) for _ in range(depth)],
+        "biases": [rng.standard_normal(5) for _ in range(depth)],
+        "head": rng.standard_normal((5, 10)),
+    }
+    scores = scores_by_hand(params | {"head_bias": 0}, x, normalized=normalized)
+    # The mean of each class's scores is removed, so that no class is the largest for all images.
+    draws = [rng.standard_normal(10) * scores.std(0) - scores.mean(0) for _ in range(2)]
+    predicted = [(scores + draw).argmax(1) for draw in draws]
+    params = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), params)
+
+    def train(key, *_):
+        first = (jax.random.key_data(key) == jax.random.key_data(keys[0])).all()
+        trained = params | {"head_bias": jnp.where(first, *jnp.asarray(draws, jnp.float32))}
+        return params["kernels"], params["kernels"], trained
+
+    keys = jax.random.split(jax.random.key(0), 2)
+    monkeypatch.setattr(filter_training, "train", train)
+    noise = {"activation": filter_settings.random_relu, "augment": filter_settings.cutout}
+    setting = Setting(width=5, depth=depth, is_normalized=normalized, **noise)
+    images = digits()._replace(x_test=x, y_test=predicted[0])
+    _, _, accuracy = filter_training.run(setting, images, 2)
+    same = (predicted[0] == predicted[1]).mean()
+    assert same < 0.9
+    np.testing.assert_allclose(accuracy, [1, same], atol=0.005)
+
+
 def test_the_averaged_optimizer_has_the_mean_of_the_second_half(key):
     params: Any = jnp.array([3.0])
     optimizer = filter_settings.averaged(4)

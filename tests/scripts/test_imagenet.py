@@ -240,12 +240,18 @@ def test_records_that_are_no_images_are_refused(records):
             "--crop must be positive and at most the shorter of --scales",
         ),
         ({"scales": (300, 290)}, "--crop must be positive and at most the shorter of --scales"),
-        ({"test_scales": (200, 300)}, "--test-scales must be at least --crop, 224"),
+        ({"test_scales": ()}, "--test-scales must be at least --crop, 224"),
+        *(
+            ({"test_scales": sizes}, "--test-scales must be at least --crop, 224")
+            for sizes in ((200, 300), (300, 200), (300, 223, 300))
+        ),
     ],
 )
 def test_impossible_sizes_are_refused(changes, sentence):
+    recipe = PRESETS["imagenet-resnet101"][1]
     with pytest.raises(InputError, match=sentence):
-        recipes.check(replace(PRESETS["imagenet-resnet101"][1], **changes))
+        recipes.check(replace(recipe, **changes))
+    recipes.check(replace(recipe, crop=256, scales=(256, 256), test_scales=(300, 256)))
 
 
 def test_made_images_show_their_label():

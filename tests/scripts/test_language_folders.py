@@ -8,7 +8,7 @@ import pytest
 import safetensors.numpy as library
 
 from experiments.cli import InputError
-from experiments.language import folders, naming
+from experiments.language import export, folders, naming, training
 from tests.support import language_models
 
 
@@ -207,3 +207,23 @@ def test_files_appear_together_or_not_at_all(tmp_path):
         folders.staging(tmp_path),
     ):
         pass
+
+
+def test_a_small_model_is_written_again_in_its_own_place(tmp_path):
+    """A training that ends again writes its model over the first one."""
+    for number in (1.0, 2.0):
+        params = {"a.weight": np.full((2, 3), number, np.float32), "b": np.full(4, -number)}
+        export.write(tmp_path / "model", params)
+        found = folders.tensors(tmp_path / "model")
+        assert found.keys() == params.keys()
+        for name, array in params.items():
+            np.testing.assert_array_equal(found[name].read(), array)
+        assert folders.read_config(tmp_path / "model") == training.CONFIG
+    names = [path.name for path in (tmp_path / "model").iterdir() if path.name[0] != "."]
+    assert sorted(names) == [
+        "config.json",
+        "model-00001-of-00001.safetensors",
+        folders.INDEX,
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]

@@ -12,6 +12,7 @@ from experiments.measures.activation_states import ACTIVATIONS
 from experiments.measures.odd_certificate import (
     DIGITS,
     certificate,
+    layer,
     opposite_or_equal,
     piecewise_linear,
     smooth_functions,
@@ -38,6 +39,78 @@ def test_activations_and_clusters_of_another_kind_have_no_certificate():
     spread = OddState(3.0, 1.5, 0.5)
     assert certificate("tanh", 10, spread) is None
     assert certificate("GELU", 10, spread) is None
+
+
+def leaky_mean(slope, first, second, both):
+    """E φ(u) φ(v) of Gaussian u and v, by the kernel of ReLU for each pair of signs."""
+    sizes = np.sqrt(first * second)
+    cosines = np.clip(both / sizes, -1, 1)
+    equal, opposite = (
+        sizes * (np.sqrt(1 - c**2) + (np.pi - np.arccos(c)) * c) / (2 * np.pi)
+        for c in (cosines, -cosines)
+    )
+    return (1 + slope**2) * equal - 2 * slope * opposite
+
+
+def layer_of_all_pairs(gram, slope):
+    """The Gram matrix of all samples after centering, division by its mean variance, and φ."""
+    n = len(gram)
+    centre = np.eye(n) - 1 / n
+    gram = centre @ gram @ centre
+    gram *= n / np.trace(gram)
+    variances = np.diag(gram)
+    return leaky_mean(slope, variances[:, None], variances, gram)
+
+
+def gram_of(entries, n):
+    """The Gram matrix with the given four entries; the last sample is the odd sample."""
+    odd, both, other, pair = entries
+    gram = np.full((n, n), pair) + (other - pair) * np.eye(n)
+    gram[-1], gram[:, -1], gram[-1, -1] = both, both, odd
+    return gram
+
+
+STATES = [(4, (5.0, -0.7, 1.3, 0.4)), (7, (0.6, 0.2, 2.0, -0.1))]
+
+
+@pytest.mark.parametrize("slope", ["0.3", "-1", "0"])
+@pytest.mark.parametrize(("n", "entries"), STATES)
+def test_entries_and_their_deviations_are_those_of_the_whole_gram_matrix(n, entries, slope):
+    after, found, _ = layer(list(map(mpmath.mpf, entries)), n, piecewise_linear(mpmath.mpf(slope)))
+
+    def four(entries):
+        gram = layer_of_all_pairs(gram_of(entries, n), float(slope))
+        return gram[-1, -1], gram[-1, 0], gram[0, 0], gram[0, 1]
+
+    np.testing.assert_allclose(np.array(after, float), four(entries), rtol=1e-12)
+    step = 1e-5 * np.eye(4)
+    columns = [np.subtract(four(entries + s), four(entries - s)) / 2e-5 for s in step]
+    found = np.array(found.tolist(), float)
+    np.testing.assert_allclose(found, np.transpose(columns), atol=1e-8)
+
+
+@pytest.mark.parametrize("slope", ["0.3", "-1", "0"])
+@pytest.mark.parametrize(("n", "entries"), STATES)
+def test_deviations_between_samples_are_those_of_the_whole_gram_matrix(n, entries, slope):
+    """The samples of the cluster have numbers c, whose sum is 0."""
+    _, _, found = layer(list(map(mpmath.mpf, entries)), n, piecewise_linear(mpmath.mpf(slope)))
+    found = np.array(found.tolist(), float)
+    c = np.append(np.arange(n - 1) - (n - 2) / 2, 0)
+    cluster = np.append(np.ones(n - 1), 0)
+    sums = np.outer(cluster, c) + np.outer(c, cluster)
+    np.fill_diagonal(sums, 0)
+    with_odd = np.outer(c, 1 - cluster)
+    ring = np.zeros((n, n))  # covariances whose sum is 0 for each sample
+    for i, j, value in ((0, 1, 1), (1, 2, -1), (2, 3, 1), (3, 0, -1)) if n > 4 else ():
+        ring[i, j] = ring[j, i] = value
+    basis = [np.diag(c), with_odd + with_odd.T, sums, ring]
+    gram = gram_of(entries, n)
+    for i, deviation in enumerate(basis):
+        ahead, behind = (
+            layer_of_all_pairs(gram + step * deviation, float(slope)) for step in (1e-5, -1e-5)
+        )
+        expected = sum(share * part for share, part in zip(found[:, i], basis, strict=True))
+        np.testing.assert_allclose((ahead - behind) / 2e-5, expected, atol=1e-8, err_msg=str(i))
 
 
 def test_moments_of_a_leaky_function_are_those_of_draws():

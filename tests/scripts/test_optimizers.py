@@ -94,6 +94,7 @@ def test_the_rate_of_a_step_has_six_digits():
     [
         ({"warmup": 1.0}, r"--warmup must lie in \[0, 1\); got 1"),
         ({"warmup": 0.5}, r"--drops must come after --warmup, .* first 0.5 of .*; got \(0.4, 0.7"),
+        ({"warmup": 0.5, "drops": (0.7, 0.4)}, r"--drops must come after .*; got \(0.7, 0.4"),
         ({"warmup": -1.0}, r"--warmup must lie in \[0, 1\); got -1"),
         ({"drops": (0.4, 1.0)}, r"--drops must lie in \(0, 1\); got 1"),
         ({"drops": (61, 121)}, r"--drops must lie in \(0, 1\); got 61"),

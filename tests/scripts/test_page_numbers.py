@@ -291,6 +291,45 @@ def test_curves_of_repairs_are_in_percent_with_a_band_of_one_error():
     np.testing.assert_allclose([bands[10], bands[30]], [[48, 52], [24, 26]])
 
 
+def test_curves_have_the_points_of_a_run_that_is_not_finished(monkeypatch):
+    """One repair was measured at one of two ratios, and at the other ratio only one criterion."""
+    cells = of_repairs()["digits", 0.3, "recalibrated"]
+    table = {
+        ("ResNet-20", 0.3, "folded"): cells,
+        ("ResNet-20", 0.3, "recalibrated"): cells,
+        ("ResNet-20", 0.5, "recalibrated"): {"l2": cells["l2"] / 2},
+        ("digits", 0.4, "recalibrated"): cells,
+    }
+    drawn = record_panels(monkeypatch, repair_page)
+    repair_page.by_criterion(table)
+    assert drawn.keys() == {"folded", "recalibrated"}
+    means = {name: 100 * values.mean() for name, values in cells.items()}
+    for repair, axes in drawn.items():
+        found = {
+            (line.get_color(), line.get_marker()): [*zip(x_of(line), y_of(line), strict=True)]
+            for line in axes.get_lines()
+            if len(x_of(line))
+        }
+        for name, mean in means.items():
+            style = repair_page.CONTROLLED[name]
+            points = found.pop((style.colour, style.marker))
+            expected: Any = [(30, mean)]
+            if (repair, name) == ("recalibrated", "l2"):
+                expected.append((50, mean / 2))
+            np.testing.assert_allclose(points, expected)
+        assert not found
+    drawn.clear()
+    repair_page.by_repair(table)
+    assert drawn.keys() == {"ResNet-20", "digits"}
+    criteria = np.mean([means[name] for name in ("l1", "l2", "gm")])
+    both: Any = [[(30, criteria)], [(30, criteria), (50, means["l2"] / 2)]]
+    for network, expected in (("ResNet-20", both), ("digits", [[(40, criteria)]])):
+        lines = [[*zip(x_of(k), y_of(k), strict=True)] for k in drawn[network].get_lines()]
+        assert len(lines) == len(expected)
+        for line, points in zip(lines, expected, strict=True):
+            np.testing.assert_allclose(line, points)
+
+
 def test_the_answer_is_of_the_largest_ratio():
     table = of_repairs()
     cells = table["digits", 0.5, "recalibrated"]

@@ -172,6 +172,33 @@ def test_angles_of_figure_5_are_those_of_all_pairs_of_one_network(small, monkeyp
         assert figure["parts"][part]["medians"][0] == pytest.approx(np.median(angles))
 
 
+def test_figure_5_has_two_layers_of_one_size_and_the_last_layer_of_every_size(monkeypatch):
+    """The made-up angles depend on the seed, the part, the size and the layer."""
+    names = list(geometry_figures.PARTS)
+
+    def angles(seed, part, n, width):
+        rng = np.random.default_rng((seed, names.index(part), n, width))
+        return rng.uniform(0, 90, (2, n * (n - 1) // 2))
+
+    monkeypatch.setattr(geometry_figures, "_angles", angles)
+    monkeypatch.setattr(geometry_figures, "_infinite_width", lambda *given: given)
+    monkeypatch.setattr(geometry_figures, "SIZES", ((3, 2), (4, 6), (5, 1)))
+    for scattered in ((4, 6), (7, 3)):  # one of the sizes, and another size
+        monkeypatch.setattr(geometry_figures, "SCATTERED", scattered)
+        found = geometry_figures.figure_5(2)
+        assert found["sizes"] == [[3, 2], [4, 6], [5, 1]]
+        assert [*found["parts"]] == names
+        for name, part in found["parts"].items():
+            before, after = angles(2, name, *scattered)
+            assert (part["before"], part["after"]) == ([*before[::5]], [*after[::5]])
+            assert part["range"] == pytest.approx([np.quantile(after, q) for q in (0.05, 0.95)])
+            last = [sorted(angles(2, name, n, width)[1]) for n, width in found["sizes"]]
+            # of 3, 6 and 10 pairs
+            medians = [last[0][1], sum(last[1][2:4]) / 2, sum(last[2][4:6]) / 2]
+            assert part["medians"] == pytest.approx(medians)
+            assert part["infinite_width"] == (name, scattered[0])
+
+
 def test_one_neuron_per_point_is_measured_after_each_epoch(as_users_have_it, monkeypatch):
     images = datasets.load("digits")
     few = images._replace(x_train=images.x_train[:640], y_train=images.y_train[:640])
@@ -244,6 +271,43 @@ def test_a_network_of_figure_2_is_ranked_before_training_and_judged_after_it(
     assert accuracy > least[start]
     untrained, _, _ = run(key, x, y, start=start, hl=1, steps=1)
     assert untrained < accuracy or start == "default"  # "default" remains at chance
+
+
+def test_ranks_are_of_the_first_weights_and_the_accuracy_of_the_last(
+    as_users_have_it, monkeypatch, key
+):
+    """The made-up training makes all weights 0, so every image gets the first class.
+
+    The made-up ranks are the outputs themselves.
+    """
+
+    def remove(loss, optimizer, params, state, keys):
+        return jax.tree.map(jnp.zeros_like, params), state
+
+    monkeypatch.setattr(depth, "scan_steps", remove)
+    for name, size in (("WIDTH", 6), ("BATCH", 5), ("SAMPLES", 40)):
+        monkeypatch.setattr(depth, name, size)
+    ranks = {"numerical_rank": lambda last: last, "effective_rank": lambda last: 2 * last}
+    monkeypatch.setattr(depth, "geometry", SimpleNamespace(**ranks))
+    traced: Any = depth.run
+    x = np.random.default_rng(0).standard_normal((30, 4)).astype(np.float32)
+    y = np.arange(30, dtype=np.int32) % 3
+
+    @jax.jit  # all in one program, to save time
+    def run(key, x, y):
+        weights, batches, sample = jax.random.split(key, 3)
+        first = jax.random.randint(jax.random.split(batches, 2)[0], (5,), 0, 30)
+        judged = jax.random.randint(sample, (40,), 0, 30)
+        w = depth.init(weights, "he", 4, 0).first[0]
+        return traced.__wrapped__(key, x, y, start="he", hl=0, steps=2), first, judged, w
+
+    (accuracy, rank, effective), first, judged, w = jax.device_get(run(key, x, y))
+    last = np.maximum(x[first] @ w, 0)
+    assert (last > 0).any()
+    np.testing.assert_allclose(rank, last, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(effective, 2 * last, rtol=1e-4, atol=1e-6)
+    labels = y[judged]
+    assert accuracy == pytest.approx(np.mean(labels == 0))
 
 
 def test_the_loss_of_figure_2_is_the_mean_cross_entropy(key):

@@ -266,6 +266,19 @@ def test_sentences_follow_the_results(results):
     assert "inside [0, 1]" in reproduce_training.alpha_sentence(other["training"])
 
 
+@pytest.mark.parametrize(
+    ("recorded", "said"),
+    [
+        ([True] * 3, "3 of these 3 "),
+        ([False, True, False], "1 of these 3 "),
+        ([False], "0 of these 1 "),
+    ],
+)
+def test_claims_are_counted_as_recorded_or_not(recorded, said):
+    claims = [{"as_recorded": each} for each in recorded]
+    assert reproduce_claims.claims_sentence(claims).startswith(f"{said}claims have the recorded")
+
+
 def test_the_odd_points_have_the_numbers_of_their_own_network_and_tree(results):
     other = copy.deepcopy(results)
     other["odd_point"]["network"] |= {"points": 31, "depth": 1200, "width": 32, "index": 0}

@@ -6,8 +6,10 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from scipy.special import gammaln
 
 from claims import ALL
 from experiments.measures import claims as claim_measures
@@ -93,6 +95,62 @@ def test_every_finding_has_a_figure(page):
         assert not figure.reference or figure.reference in figure.numbers()
 
 
+def ratio_variance(n):
+    """n Var(R) for the ratio R of l1 to l2 of n Gaussian numbers, each divided by its mean.
+
+    The ratio is independent of l2, so E R = 1 and E R² = E l1² (E l2)² / (E l2² (E l1)²).
+    """
+    l1, l2 = n * np.sqrt(2 / np.pi), np.sqrt(2) * np.exp(gammaln((n + 1) / 2) - gammaln(n / 2))
+    return n * ((n + n * (n - 1) * 2 / np.pi) * l2**2 / (n * l1**2) - 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        (
+            "unbounded",  # of the inputs R and -R, with α = 1/2
+            {
+                "Equation 10": lambda r: 2 * (1 + r) / 2,
+                "Equation 9": lambda r: 2 * r / ((r + 1) / 2),
+                "2/α": lambda r: 4 + 0 * r,
+            },
+        ),
+        (
+            "ratio-variance",
+            {"l1/l2": ratio_variance, "the proof’s": lambda n: (np.pi - 1) / 2 + 0 * n},
+        ),
+        (
+            "shared-point",
+            {"(1 + 3/n)/(8k)": lambda n: (1 + 3 / n) / 800, "1/(2nk)": lambda n: 1 / (200 * n)},
+        ),
+        (
+            "dimensions",
+            {
+                "the bound 2d + 2": lambda d: (2 * d + 2) / d**0.5,
+                "largest W": lambda d: 2**0.5 + 0 * d,
+            },
+        ),
+        (
+            "waiting",
+            {
+                "P(y₂ = 0 | y₁ = k)": lambda k: 1 - 2 * 0.5**k,
+                "if independent": lambda k: 1 / 3 + 0 * k,
+            },
+        ),
+        ("spread", {"3π/n": lambda n: 540 / n, "as printed": lambda n: 0 * n}),
+    ],
+)
+def test_lines_of_a_figure_have_their_formulas(name, lines):
+    numbers = theorem_plots.FIGURES[name].numbers()
+    (_, x), *found = numbers.items()
+    assert len(set(x)) == len(x) > 4
+    for label, values in found:
+        if label in lines:
+            expected = lines[label](np.array(x))
+            np.testing.assert_allclose(values, expected, rtol=1e-6, err_msg=label)
+    assert {*lines} <= dict(found).keys()
+
+
 def test_the_reference_is_dashed_and_axes_may_be_logarithmic(monkeypatch):
     numbers = {"n": [1.0, 10.0], "found": [2.0, 20.0], "printed": [3.0, 30.0]}
     for logarithmic in ("", "x", "y", "xy"):
@@ -156,6 +214,19 @@ def test_a_card_has_its_standing_and_says_if_it_is_not_as_recorded(standing, cla
     assert f'data-standing="{name} not-as-recorded"' in shown
     assert '<span class="badge not-as-recorded">not as recorded</span>' in shown
     assert "<dt>Outcome</dt><dd>the verdict</dd>" in shown
+
+
+def test_links_of_cards_lead_to_files_whatever_the_working_folder(claims, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    some = [claim for i, claim in enumerate(claims) if claim["results"] or i % 9 == 0]
+    assert sum(bool(claim["results"]) for claim in some) > 3
+    for out in (tmp_path / "in" / "it", Path("here")):
+        for claim in some:
+            hrefs = re.findall(r'href="([^#"]+)"', theorem_cards.card(claim, out))
+            found = {(out.absolute() / href).resolve() for href in map(unescape, hrefs)}
+            pages = {result["page"] for result in claim["results"]}
+            expected = pages | {check["source"] for check in claim["checks"]}
+            assert found == {ROOT.resolve() / name for name in expected}
 
 
 @pytest.mark.parametrize("form", theorem_words.FORMS)

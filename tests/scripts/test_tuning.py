@@ -10,6 +10,7 @@ import optax
 import pytest
 from flax import nnx
 
+from experiments.cli import InputError
 from experiments.measures import tuning
 from experiments.progress import TrainingView
 from experiments.recipes import replace
@@ -103,6 +104,19 @@ def test_further_training_is_the_schedule_from_a_fifth_of_the_rate(compiled, net
     before = bits(nnx.state(model, nnx.BatchStat))
     model(x)
     assert bits(nnx.state(model, nnx.BatchStat)) != before
+
+
+@pytest.mark.parametrize(("channels", "classes"), [(3, 2), (1, 10)])
+def test_a_weight_file_that_does_not_fit_the_images_is_refused_before_anything_is_compiled(
+    channels, classes, images, monkeypatch, tmp_path
+):
+    layers = {"stem": (3, 3, channels, 4), "head": (8, classes)}
+    kernels = {name: SimpleNamespace(kernel=np.zeros(shape)) for name, shape in layers.items()}
+    monkeypatch.setattr(tuning.weight_files, "read", lambda path: SimpleNamespace(**kernels))
+    monkeypatch.setattr(tuning.Programs, "compiled", lambda *_: pytest.fail("compiled"))
+    said = f"must have {channels} channels and {classes} classes, .*; made has 1 and 2"
+    with pytest.raises(InputError, match=said):
+        tuning.network_of_file(images, RECIPE, 4, tmp_path / "w.safetensors")
 
 
 def test_every_seed_is_trained_with_its_name_on_the_bar(images, programs, monkeypatch, tmp_path):
