@@ -521,6 +521,27 @@ def test_alpha_is_clipped_or_squashed_by_the_function_that_is_handed_over():
     np.testing.assert_allclose(squashed, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("number", [-2.0, -0.5, 0.0, 0.25, 1.0, 2.0, 4.0])
+def test_factors_and_their_slopes_at_any_alpha_on_both_sides_of_the_pole(number):
+    """For alpha outside [0, 1], the divisor of Eq. 9 is also negative, and zero at its pole."""
+    norm = np.array([0.25, 0.5, 0.75, 1.0, 1.5, 3.0, 5.0])  # all divisors are exact
+    divisor, square = number * norm + 1 - number, jnp.asarray(norm**2)
+    pole = divisor == 0
+    assert pole.any() == (divisor < 0).any() == (number < 0 or number > 1)
+    eq_9 = 1 / np.where(pole, 1, divisor)
+    away = np.where(pole, 0, 1)
+    for alpha in (jnp.full(7, number), jnp.float64(number), number):
+        np.testing.assert_allclose(bounded(alpha, square), eq_9, rtol=1e-14)
+        expected = number / norm + 1 - number
+        np.testing.assert_allclose(interpolated(alpha, square), expected, rtol=1e-14, atol=1e-14)
+    slopes = jax.grad(lambda *args: bounded(*args).sum(), (0, 1))(jnp.full(7, number), square)
+    expected = away * (1 - norm) * eq_9**2, -away * number / (2 * norm) * eq_9**2
+    np.testing.assert_allclose(slopes, expected, rtol=1e-12, atol=1e-14)
+    slopes = jax.grad(lambda *args: interpolated(*args).sum(), (0, 1))(jnp.full(7, number), square)
+    expected = 1 / norm - 1, -number / (2 * norm**3)
+    np.testing.assert_allclose(slopes, expected, rtol=1e-12, atol=1e-14)
+
+
 @pytest.mark.parametrize("factor", [interpolated, bounded])
 def test_factors_are_finite_and_have_finite_gradients_at_zero(factor):
     alpha, square = jnp.array([0.0, 0.5, 1.0]), jnp.zeros(3)
