@@ -2,6 +2,7 @@
 
 import inspect
 from functools import partial
+from itertools import product
 from typing import Any
 
 import jax
@@ -740,6 +741,38 @@ def test_functions_by_numpy_in_every_pair_of_options(name):
         np.testing.assert_allclose(y, call.y, rtol=1e-9, atol=1e-9)
         for part, expected in zip(found, call[-3:], strict=True):
             np.testing.assert_allclose(part, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (3, 2, 4, 3)])
+def test_each_part_of_batch_norm_has_its_own_scale_and_bias(shape):
+    """Recentering, rescaling, scale, bias and given statistics, in every combination."""
+    rng = np.random.default_rng(6)
+    x, axes = rng.normal(3, 2, shape), tuple(range(len(shape) - 1))
+    scale, bias, mean, var = rng.uniform(0.5, 2, (4, 3))
+    parts = list(product([False, True], repeat=4))
+
+    @jax.jit
+    def results(x, scale, bias, given):
+        return [
+            jaxnorm.batch_norm(
+                x,
+                scale if affine else None,
+                bias if affine else None,
+                given if inference else None,
+                eps=0.1,
+                recentering=recentering,
+                rescaling=rescaling,
+            )[0]
+            for recentering, rescaling, affine, inference in parts
+        ]
+
+    given = BatchStatistics(*arrays(mean, var, 5.0))
+    found = results(*arrays(x, scale, bias), given)
+    for y, (recentering, rescaling, affine, inference) in zip(found, parts, strict=True):
+        center, square = (mean, var) if inference else (x.mean(axes), x.var(axes))
+        expected = (x - center * recentering) / (np.sqrt(square + 0.1) if rescaling else 1)
+        expected = scale * expected + bias if affine else expected
+        np.testing.assert_allclose(y, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_batch_renorm_with_given_statistics_is_batch_norm_whatever_the_running_ones():
