@@ -13,6 +13,7 @@ from flax import nnx
 
 import jaxnorm
 from jaxnorm import shift
+from jaxnorm.internal import check_eps, check_positive, check_range
 from jaxnorm.models._norm import check_norm
 
 X = jnp.ones((4, 3))
@@ -616,3 +617,17 @@ def test_weights_and_parameters_may_be_numpy_arrays_of_any_real_dtype(dtype):
     expected = distance, unitized, normalized
     for found, known in zip(results(jnp.asarray(x), jnp.asarray(y)), expected, strict=True):
         np.testing.assert_allclose(found, known, rtol=1e-10)
+
+
+@pytest.mark.parametrize("check", [check_eps, check_positive, check_range])
+def test_one_number_may_be_an_array_with_axes_of_size_one(check):
+    for shape in ((), (1,), (1, 1)):
+        for array in (np.full(shape, 0.5), jnp.full(shape, 0.5)):
+            assert check(array, "x") is (None if check is check_range else array)
+            with pytest.raises(ValueError, match=r"^x must .*; got"):
+                check(-array, "x")
+    for shape in ((0,), (2,), (1, 2)):
+        message = f"^x must be one number; got shape {re.escape(str(shape))}$"
+        for array in (np.full(shape, 0.5), jnp.full(shape, 0.5)):
+            with pytest.raises(ValueError, match=message):
+                check(array, "x")
