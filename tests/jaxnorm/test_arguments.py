@@ -2,6 +2,7 @@
 
 import re
 from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from flax import nnx
 
 import jaxnorm
 from jaxnorm import shift
-from jaxnorm.internal import check_eps, check_positive, check_range
+from jaxnorm.internal import as_path, check_eps, check_positive, check_range
 from jaxnorm.models._norm import check_norm
 
 X = jnp.ones((4, 3))
@@ -631,3 +632,18 @@ def test_one_number_may_be_an_array_with_axes_of_size_one(check):
         for array in (np.full(shape, 0.5), jnp.full(shape, 0.5)):
             with pytest.raises(ValueError, match=message):
                 check(array, "x")
+
+
+class Folder:
+    """A path of another library, such as a temporary folder of pytest or a path in a cloud."""
+
+    def __fspath__(self) -> str:
+        return "out/net"
+
+
+def test_a_path_is_a_string_or_anything_with_a_path():
+    for path in ("out/net", Path("out/net"), PurePosixPath("out/net"), Folder()):
+        assert as_path(path, "path") == Path("out/net")
+    for other in (None, 3, b"out/net", ["out/net"]):
+        with pytest.raises(TypeError, match=r"^path must be a path, such as 'out/net'; got "):
+            as_path(other, "path")
