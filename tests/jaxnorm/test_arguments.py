@@ -29,6 +29,7 @@ NUMPY_HALF: Any = np.str_(HALF)
 HALF_WAY: Any = 2.5
 HALF_OF_ONE: Any = 0.5
 ANY_LOSS: Any = len
+ANY_FUNCTION: Any = lambda x: x  # noqa: E731
 ZERO: Any = 0
 NAME: Any = "batch"
 VECTOR: Any = jnp.ones(2)
@@ -165,6 +166,11 @@ WRONG_TYPES = {
     ],
     "layers must be a list of names; got the string 'layers.1'": [
         lambda: jaxnorm.nnx.layer_outputs(conv_and_norm(), "layers.1", IMAGES)
+    ],
+    "model must be a flax.nnx.Module; got function": [
+        lambda: jaxnorm.nnx.layer_outputs(ANY_FUNCTION, ["layers.1"], IMAGES),
+        lambda: jaxnorm.nnx.replace_batch_norm(ANY_FUNCTION),
+        lambda: jaxnorm.nnx.fix_pixels(ANY_FUNCTION, IMAGES),
     ],
     "layers must be a list of names; got ArrayImpl": [
         lambda: jaxnorm.nnx.layer_outputs(conv_and_norm(), VECTOR, IMAGES)
