@@ -1,16 +1,21 @@
 """Arguments of a wrong rank, length or type raise an error whose message names the argument."""
 
+import re
 from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from flax import nnx
 
 import jaxnorm
 from jaxnorm import shift
+from jaxnorm.internal import as_path, check_eps, check_positive, check_range
+from jaxnorm.models._norm import check_norm
 
 X = jnp.ones((4, 3))
 ROW, SHORT = X[0], X[0, :2]
@@ -18,12 +23,13 @@ LIST: Any = [[1.0, 2.0]]
 DATES: Any = np.array(["2026-11-26"], "datetime64[D]")
 TUPLE: Any = (ROW, ROW)
 NUMBER: Any = 1.0
-AXES: Any = [0]
+SEVERAL_AXES: list[Any] = [[0], [0, 1], (0,), (0, 1), (), range(1), "0"]
 HALF: Any = "0.5"
 NUMPY_HALF: Any = np.str_(HALF)
 HALF_WAY: Any = 2.5
 HALF_OF_ONE: Any = 0.5
 ANY_LOSS: Any = len
+ANY_FUNCTION: Any = lambda x: x  # noqa: E731
 ZERO: Any = 0
 NAME: Any = "batch"
 VECTOR: Any = jnp.ones(2)
@@ -84,11 +90,14 @@ WRONG_TYPES = {
         lambda: shift.emd_1d(X, X, x_weights=jnp.ones(len(X), complex)),
         lambda: shift.emd(X, X, x_weights=jnp.ones(len(X), complex)),
     ],
-    r"axis must be one int; got \[0\]": [
-        lambda: jaxnorm.unit_vector(X, axis=AXES),
-        lambda: jaxnorm.unitize(X, 0.5, axis=AXES),
-        lambda: jaxnorm.unitize_bounded(X, 0.5, axis=AXES),
-    ],
+    **{
+        f"axis must be one int; got {re.escape(repr(axis))}$": [
+            lambda axis=axis: jaxnorm.unit_vector(X, axis=axis),
+            lambda axis=axis: jaxnorm.unitize(X, 0.5, axis=axis),
+            lambda axis=axis: jaxnorm.unitize_bounded(X, 0.5, axis=axis),
+        ]
+        for axis in SEVERAL_AXES
+    },
     "scale must be real; got complex128": [
         lambda: jaxnorm.batch_norm(X, scale=jnp.ones(3, complex))
     ],
@@ -157,6 +166,11 @@ WRONG_TYPES = {
     ],
     "layers must be a list of names; got the string 'layers.1'": [
         lambda: jaxnorm.nnx.layer_outputs(conv_and_norm(), "layers.1", IMAGES)
+    ],
+    "model must be a flax.nnx.Module; got function": [
+        lambda: jaxnorm.nnx.layer_outputs(ANY_FUNCTION, ["layers.1"], IMAGES),
+        lambda: jaxnorm.nnx.replace_batch_norm(ANY_FUNCTION),
+        lambda: jaxnorm.nnx.fix_pixels(ANY_FUNCTION, IMAGES),
     ],
     "layers must be a list of names; got ArrayImpl": [
         lambda: jaxnorm.nnx.layer_outputs(conv_and_norm(), VECTOR, IMAGES)
@@ -512,3 +526,130 @@ def test_the_functions_name_of_epsilon_does_for_layers_too():
         for option in ({"eps": 0.5}, {"epsilon": 0.5}):
             linen = getattr(jaxnorm.linen, name)(use_running_average=False, **option)
             np.testing.assert_array_equal(linen.init_with_output(jax.random.key(0), x)[0], expected)
+
+
+FITTING: dict[str, list[Any]] = {
+    "norm": [
+        lambda width, rngs: width,
+        lambda width, depth=2, *rest, rngs, eps=1e-5, **options: width,
+        lambda *args, **options: args,
+        partial(lambda width, depth, *, rngs, eps: width, depth=2, eps=1e-5),
+    ],
+    "outputs": [
+        lambda state, x: x,
+        lambda state, x, key=None, *rest, eps=1e-5, **options: x,
+        lambda *args: args,
+        partial(lambda state, x, key, *, eps: x, key=None, eps=1e-5),
+    ],
+}
+UNFIT: dict[str, dict[str, Any]] = {
+    "norm must be a function of a width and rngs; got <lambda>": {
+        "()": lambda: 0,
+        "(width)": lambda width: width,
+        "(rngs)": lambda *, rngs: rngs,
+        "(width, depth, rngs)": lambda width, depth, *, rngs: width,
+        "(width, rngs, depth)": lambda width, rngs, depth: width,
+        "(width, rngs, eps): set eps by functools.partial": lambda width, *, rngs, eps: width,
+        "(width, rngs, eps, axis, depth): set eps, axis by functools.partial": (
+            lambda width, *, rngs, eps, axis, depth=2: width
+        ),
+    },
+    "outputs must be a function of a state and inputs; got <lambda>": {
+        "()": lambda: 0,
+        "(state)": lambda state: state,
+        "(state, x, key)": lambda state, x, key: x,
+        "(state, x, key): set key by functools.partial": lambda state, x, *, key: x,
+    },
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_function_is_taken_if_it_needs_no_fewer_and_no_more_arguments_than_it_gets():
+    check = {"norm": check_norm, "outputs": lambda f: shift.Tracker(f, X)}
+    for name, functions in FITTING.items():
+        for function in functions:
+            check[name](function)
+    for message, functions in UNFIT.items():
+        for parameters, function in functions.items():
+            with pytest.raises(TypeError, match=f"^{re.escape(message + parameters)}$"):
+                check[message.split()[0]](function)
+
+
+def running_mean_of_nnx(x, keep):
+    layer = jaxnorm.nnx.BatchNorm(3, momentum=0.0, param_dtype="float64", rngs=nnx.Rngs(0))
+    layer(x, mask=keep)
+    return layer.mean[...]
+
+
+def running_mean_of_linen(x, keep):
+    layer = jaxnorm.linen.BatchNorm(False, momentum=0.0, param_dtype="float64")
+    variables = layer.init(jax.random.key(0), x)
+    return layer.apply(variables, x, mask=keep, mutable="batch_stats")[1]["batch_stats"]["mean"]
+
+
+KEPT = [1, 0, 1, 1, 0, 1]
+MASKED = {
+    "batch_statistics": lambda x, keep: jaxnorm.batch_statistics(x, where=keep).mean,
+    "batch_norm": lambda x, keep: jaxnorm.batch_norm(x, where=keep)[1].mean,
+    "batch_renorm": lambda x, keep: jaxnorm.batch_renorm(x, where=keep)[1].mean,
+    "unitized_batch_norm": lambda x, keep: jaxnorm.unitized_batch_norm(x, 0.5, where=keep)[1].mean,
+    "nnx": running_mean_of_nnx,
+    "linen": running_mean_of_linen,
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", MASKED)
+def test_a_mask_may_be_a_boolean_numpy_array(name):
+    x, keep = np.random.default_rng(0).normal(size=(6, 3)), np.array(KEPT, bool)
+    found = jax.jit(lambda x: MASKED[name](x, keep))(jnp.asarray(x))
+    np.testing.assert_allclose(found, x[keep].mean(0), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "float16", "float32"])
+def test_weights_and_parameters_may_be_numpy_arrays_of_any_real_dtype(dtype):
+    x, y = np.random.default_rng(0).normal(size=(2, 6, 3))
+    weights: Any = np.array(KEPT, dtype)
+    few: Any = np.array([1, 0, 1], dtype)
+
+    @jax.jit
+    def results(x, y):
+        distance = shift.emd_1d(x, y, x_weights=weights)
+        return distance, jaxnorm.unitize(x, few), jaxnorm.batch_norm(x, few)[0]
+
+    distance = [scipy.stats.wasserstein_distance(a, b, KEPT) for a, b in zip(x.T, y.T, strict=True)]
+    unitized = np.where(few, x / np.sqrt(np.square(x).sum(1, keepdims=True) + 1e-5), x)
+    normalized = (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5) * [1, 0, 1]
+    expected = distance, unitized, normalized
+    for found, known in zip(results(jnp.asarray(x), jnp.asarray(y)), expected, strict=True):
+        np.testing.assert_allclose(found, known, rtol=1e-10)
+
+
+@pytest.mark.parametrize("check", [check_eps, check_positive, check_range])
+def test_one_number_may_be_an_array_with_axes_of_size_one(check):
+    for shape in ((), (1,), (1, 1)):
+        for array in (np.full(shape, 0.5), jnp.full(shape, 0.5)):
+            assert check(array, "x") is (None if check is check_range else array)
+            with pytest.raises(ValueError, match=r"^x must .*; got"):
+                check(-array, "x")
+    for shape in ((0,), (2,), (1, 2)):
+        message = f"^x must be one number; got shape {re.escape(str(shape))}$"
+        for array in (np.full(shape, 0.5), jnp.full(shape, 0.5)):
+            with pytest.raises(ValueError, match=message):
+                check(array, "x")
+
+
+class Folder:
+    """A path of another library, such as a temporary folder of pytest or a path in a cloud."""
+
+    def __fspath__(self) -> str:
+        return "out/net"
+
+
+def test_a_path_is_a_string_or_anything_with_a_path():
+    for path in ("out/net", Path("out/net"), PurePosixPath("out/net"), Folder()):
+        assert as_path(path, "path") == Path("out/net")
+    for other in (None, 3, b"out/net", ["out/net"]):
+        with pytest.raises(TypeError, match=r"^path must be a path, such as 'out/net'; got "):
+            as_path(other, "path")

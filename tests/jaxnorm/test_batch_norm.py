@@ -2,6 +2,7 @@
 
 import inspect
 from functools import partial
+from itertools import product
 from typing import Any
 
 import jax
@@ -521,6 +522,27 @@ def test_alpha_is_clipped_or_squashed_by_the_function_that_is_handed_over():
     np.testing.assert_allclose(squashed, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("number", [-2.0, -0.5, 0.0, 0.25, 1.0, 2.0, 4.0])
+def test_factors_and_their_slopes_at_any_alpha_on_both_sides_of_the_pole(number):
+    """For alpha outside [0, 1], the divisor of Eq. 9 is also negative, and zero at its pole."""
+    norm = np.array([0.25, 0.5, 0.75, 1.0, 1.5, 3.0, 5.0])  # all divisors are exact
+    divisor, square = number * norm + 1 - number, jnp.asarray(norm**2)
+    pole = divisor == 0
+    assert pole.any() == (divisor < 0).any() == (number < 0 or number > 1)
+    eq_9 = 1 / np.where(pole, 1, divisor)
+    away = np.where(pole, 0, 1)
+    for alpha in (jnp.full(7, number), jnp.float64(number), number):
+        np.testing.assert_allclose(bounded(alpha, square), eq_9, rtol=1e-14)
+        expected = number / norm + 1 - number
+        np.testing.assert_allclose(interpolated(alpha, square), expected, rtol=1e-14, atol=1e-14)
+    slopes = jax.grad(lambda *args: bounded(*args).sum(), (0, 1))(jnp.full(7, number), square)
+    expected = away * (1 - norm) * eq_9**2, -away * number / (2 * norm) * eq_9**2
+    np.testing.assert_allclose(slopes, expected, rtol=1e-12, atol=1e-14)
+    slopes = jax.grad(lambda *args: interpolated(*args).sum(), (0, 1))(jnp.full(7, number), square)
+    expected = 1 / norm - 1, -number / (2 * norm**3)
+    np.testing.assert_allclose(slopes, expected, rtol=1e-12, atol=1e-14)
+
+
 @pytest.mark.parametrize("factor", [interpolated, bounded])
 def test_factors_are_finite_and_have_finite_gradients_at_zero(factor):
     alpha, square = jnp.array([0.0, 0.5, 1.0]), jnp.zeros(3)
@@ -719,6 +741,38 @@ def test_functions_by_numpy_in_every_pair_of_options(name):
         np.testing.assert_allclose(y, call.y, rtol=1e-9, atol=1e-9)
         for part, expected in zip(found, call[-3:], strict=True):
             np.testing.assert_allclose(part, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (3, 2, 4, 3)])
+def test_each_part_of_batch_norm_has_its_own_scale_and_bias(shape):
+    """Recentering, rescaling, scale, bias and given statistics, in every combination."""
+    rng = np.random.default_rng(6)
+    x, axes = rng.normal(3, 2, shape), tuple(range(len(shape) - 1))
+    scale, bias, mean, var = rng.uniform(0.5, 2, (4, 3))
+    parts = list(product([False, True], repeat=4))
+
+    @jax.jit
+    def results(x, scale, bias, given):
+        return [
+            jaxnorm.batch_norm(
+                x,
+                scale if affine else None,
+                bias if affine else None,
+                given if inference else None,
+                eps=0.1,
+                recentering=recentering,
+                rescaling=rescaling,
+            )[0]
+            for recentering, rescaling, affine, inference in parts
+        ]
+
+    given = BatchStatistics(*arrays(mean, var, 5.0))
+    found = results(*arrays(x, scale, bias), given)
+    for y, (recentering, rescaling, affine, inference) in zip(found, parts, strict=True):
+        center, square = (mean, var) if inference else (x.mean(axes), x.var(axes))
+        expected = (x - center * recentering) / (np.sqrt(square + 0.1) if rescaling else 1)
+        expected = scale * expected + bias if affine else expected
+        np.testing.assert_allclose(y, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_batch_renorm_with_given_statistics_is_batch_norm_whatever_the_running_ones():

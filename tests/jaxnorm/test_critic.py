@@ -1,5 +1,6 @@
 """Critics: the paper's network, and the critic that certifies a lower bound."""
 
+import math
 import sys
 from functools import partial
 
@@ -20,6 +21,7 @@ from jaxnorm.shift import (
     mean_lower_bound,
 )
 from tests.support.jitted import jitted
+from tests.support.other_platforms import as_on
 
 CRITICS = [
     pytest.param(partial(emd_critic, steps=3, batch_size=4), marks=pytest.mark.slow),
@@ -47,7 +49,7 @@ class Network(linen.Module):
 
 
 @pytest.mark.parametrize(
-    "shape", [pytest.param((2, 8, 8, 3), marks=pytest.mark.slow), (2, 7, 6, 2), (3, 2, 2)]
+    "shape", [pytest.param((2, 8, 8, 3), marks=pytest.mark.slow), (2, 9, 4, 2), (3, 2, 2)]
 )
 def test_the_critic_is_the_network_of_the_appendix(shape, key):
     x = jax.random.normal(key, shape)
@@ -62,6 +64,22 @@ def test_the_critic_is_the_network_of_the_appendix(shape, key):
     expected = jax.jit(Network().apply)({"params": in_flax}, images)
     found = jax.jit(critics._convolutional)(params, x)
     np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 9, 4, 3), (2, 4, 9, 3), (5, 1, 12, 2), (3, 8, 8, 1), (4, 6), (3, 2, 5), (7,)]
+)
+def test_the_dense_layer_of_the_critic_has_the_pixels_that_two_strides_leave(shape, key):
+    """Each of two strides of 2 halves the height and the width, and rounds up."""
+    n, height, width, channels = (
+        shape if len(shape) == 4 else (shape[0], 1, 1, math.prod(shape[1:]))
+    )
+    pixels = math.ceil(height / 4) * math.ceil(width / 4)
+    fans = [(9 * channels, 64), (9 * 64, 64), (9 * 64, 128), (9 * 128, 128), (128 * pixels, 1)]
+    params = jax.eval_shape(lambda key: critics._init_convolutional(key, shape, jnp.float32), key)
+    assert [(kernel.shape, bias.shape) for kernel, bias in params] == [(f, f[1:]) for f in fans]
+    z = jax.ShapeDtypeStruct(shape, jnp.float32)
+    assert jax.eval_shape(critics._convolutional, params, z).shape == (n,)
 
 
 def test_every_parameter_of_the_critic_stays_clipped(monkeypatch, key):
@@ -231,8 +249,9 @@ def test_off_cpus_the_critic_convolves(key):
     assert "stablehlo.convolution" in programs["tpu"]
 
 
+@pytest.mark.parametrize("run_as", [jax.jit, *(partial(as_on, p) for p in ("cuda", "tpu"))])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_both_forms_of_a_convolution_are_one(stride, key):
+def test_both_forms_of_a_convolution_are_one(stride, run_as, key):
     x, kernel = jax.random.normal(key, (2, 7, 6, 3)), jax.random.normal(key, (27, 5))
     expected = jax.lax.conv_general_dilated(
         x,
@@ -241,7 +260,7 @@ def test_both_forms_of_a_convolution_are_one(stride, key):
         "SAME",
         dimension_numbers=("NHWC", "HWIO", "NHWC"),
     )
-    found = critics._convolve(x, kernel, stride)
+    found = run_as(lambda x, kernel: critics._convolve(x, kernel, stride))(x, kernel)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -304,6 +323,7 @@ def test_every_step_goes_on_from_the_last_one():
 
 def test_the_critic_of_a_lower_bound_is_the_best_in_training(monkeypatch):
     """The training samples select one of three critics; the test samples would bias the bound."""
+    monkeypatch.setattr(lower, "train", lambda critic, params, *_, **__: params)
 
     def bound(*differences):
         found = iter(jnp.array(d) for d in differences)
@@ -317,6 +337,7 @@ def test_the_critic_of_a_lower_bound_is_the_best_in_training(monkeypatch):
         of_train, of_test = np.eye(3)[place] + 2, 5 - 4.5 * np.eye(3)[place]
         np.testing.assert_allclose(bound(of_train, of_test), expected)
     assert bound([1.0, 3.0, 2.0], [5.0, -0.5, 4.0]) == 0
+    assert bound([-3.0, -1.0, -2.0], [5.0, -0.5, 4.0]) == 0
 
 
 def test_the_critics_of_a_lower_bound_begin_at_the_samples_and_between_the_means(monkeypatch, key):

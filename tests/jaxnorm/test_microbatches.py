@@ -83,6 +83,20 @@ def test_averaged_gradients_of_microbatches_are_others():
     assert max(jax.tree.leaves(differences)) > 0.01
 
 
+def test_every_one_of_three_norms_sees_the_whole_batch():
+    """Each norm depends on the norms before it; their statistics are compared with NumPy."""
+    x = np.random.default_rng(0).gamma(2.0, size=(8, 3)) * np.arange(1, 9)[:, None]
+    layers = [BatchNorm(3, momentum=0.0, rngs=nnx.Rngs(0)) for _ in range(3)]
+    model = nnx.Sequential(*[part for norm in layers for part in (norm, jnp.square)])
+    loss = microbatched(lambda model, x: model(x).mean(), 4)
+    value = nnx.jit(loss)(model, jnp.asarray(x, "float32"))
+    for norm in layers:
+        np.testing.assert_allclose(norm.mean[...], x.mean(0), rtol=1e-4)
+        np.testing.assert_allclose(norm.var[...], x.var(0, ddof=1), rtol=1e-4)
+        x = np.square((x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5))
+    np.testing.assert_allclose(value, x.mean(), rtol=1e-4)
+
+
 def test_a_mask_of_unequal_parts_counts_what_it_counts():
     x = batch((8, 3), 3)[0]
     mask = jnp.array([1, 1, 1, 1, 0, 0, 0, 1], bool)

@@ -196,6 +196,21 @@ def test_options_reach_the_functions():
     np.testing.assert_allclose(layer.var[...], np.var(x, (0, 1, 2)), rtol=1e-5)
 
 
+@pytest.mark.parametrize("made", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_call_says_whether_running_statistics_are_used_before_the_layer(name, made):
+    """In inference, the output is that of mean 2 and variance 9, and statistics do not change."""
+    x = batch(shape=(16, 3))
+    for said, used in ((None, made), (True, True), (False, False)):
+        layer = getattr(jaxnorm.nnx, name)(3, use_running_average=made, rngs=nnx.Rngs(0))
+        layer.mean[...], layer.var[...] = jnp.full(3, 2, "float32"), jnp.full(3, 9, "float32")
+        y = layer(x, use_running_average=said)
+        expected = (np.asarray(x) - 2) / np.sqrt(9 + 1e-5, dtype="float32")
+        of_running = np.allclose(y, expected, rtol=1e-5, atol=1e-5)
+        assert (layer.mean[...] == 2).all() == used
+        assert of_running == used or (name == "BatchRenorm" and not used)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_state_is_unchanged_under_vmap_also_the_second_time(name):
     x = jnp.stack([batch(0), batch(1) + 2])

@@ -16,6 +16,7 @@ from scipy.spatial.distance import cdist
 from jaxnorm.shift import _emd_1d, emd, emd_1d, emd_sliced, mean_projection, transport_plan
 from tests.support.gradients import several_keys
 from tests.support.jitted import jitted
+from tests.support.other_platforms import as_on
 
 fast_emd_1d, fast_emd_sliced = jitted(emd_1d), jitted(emd_sliced)
 
@@ -138,6 +139,28 @@ def test_gradients_of_many_samples_with_ties(features):
     for j in np.ndindex(features):
         lost = -np.diff([scipy.stats.wasserstein_distance(z[:, *j], y[:, *j]) for z in (x, moved)])
         np.testing.assert_allclose(lost, 1e-6 * np.square(gradient[:, *j]).sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+@pytest.mark.parametrize("features", [(3,), (2, 3)])
+@pytest.mark.parametrize("m", [5, 7])
+def test_the_form_for_an_accelerator_has_the_distance_and_the_gradient(m, features, platform):
+    """Accelerators sort by another function than CPUs, along the first axis of several."""
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(7, *features)), rng.normal(0.5, 2, (m, *features))
+    alone = as_on(platform, emd_1d)(jnp.asarray(x), jnp.asarray(y))
+    value = as_on(platform, jax.value_and_grad(lambda x, y: emd_1d(x, y).sum(), (0, 1)))
+    total, (of_x, of_y) = value(jnp.asarray(x), jnp.asarray(y))
+    expected = np.empty(features)
+    for j in np.ndindex(features):
+        a, b = x[:, *j], y[:, *j]
+        expected[j] = scipy.stats.wasserstein_distance(a, b)
+        if m == 7:
+            signs = np.sign(np.sort(a) - np.sort(b)) / 7
+            np.testing.assert_allclose(np.asarray(of_x)[:, *j][np.argsort(a)], signs)
+            np.testing.assert_allclose(np.asarray(of_y)[:, *j][np.argsort(b)], -signs)
+    np.testing.assert_allclose(alone, expected, rtol=1e-12)
+    np.testing.assert_allclose(total, expected.sum(), rtol=1e-12)
 
 
 def test_the_standard_error_of_slices_is_that_of_independent_directions(key):

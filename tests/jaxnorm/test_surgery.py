@@ -304,6 +304,33 @@ def test_parts_of_batch_norm_are_folded_as_they_are(parts):
     np.testing.assert_allclose(fold(layer, norm)(x), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("use_bias", [True, False])
+@pytest.mark.parametrize("rescaling", [True, False])
+@pytest.mark.parametrize("recentering", [True, False])
+def test_a_folded_layer_is_its_formula_in_numpy(recentering, rescaling, use_bias):
+    """The bias of the layer, the statistics and the parameters of the norm are not neutral."""
+    rng = np.random.default_rng(0)
+    layer = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
+    norm = jaxnorm.nnx.BatchNorm(
+        4, recentering=recentering, rescaling=rescaling, use_bias=use_bias, rngs=nnx.Rngs(0)
+    )
+    own, mean, var, scale, bias = rng.uniform(0.5, 3, (5, 4))
+    for variable, value in (
+        (layer.bias, own),
+        (norm.mean, mean),
+        (norm.var, var),
+        (norm.scale, scale),
+        (norm.bias, bias),
+    ):
+        if variable is not None:
+            variable[...] = jnp.asarray(value, "float32")
+    x = rng.normal(size=(8, 3))
+    h = x @ np.asarray(layer.kernel[...], float) + own - mean * recentering
+    expected = scale * h / (np.sqrt(var + 1e-5) if rescaling else 1) + bias * use_bias
+    found = fold(layer, norm)(jnp.asarray(x, "float32"))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.usefixtures("unchecked")
 def test_layers_that_cannot_be_folded_are_refused():
     rngs = nnx.Rngs(0)

@@ -59,6 +59,57 @@ class Repeated(nnx.Module):
         return self.last(x)
 
 
+class Counted(nnx.Module):
+    """A network in training, with running statistics, random keys and a count of its calls."""
+
+    def __init__(self):
+        rngs = nnx.Rngs(0)
+        self.linear = nnx.Linear(3, 3, rngs=rngs)
+        self.norm = jaxnorm.nnx.UnitizedBatchNorm(3, rngs=rngs)
+        self.plain = jaxnorm.nnx.BatchNorm(3, rngs=rngs)
+        self.rngs, self.calls = nnx.Rngs(1), nnx.BatchStat(jnp.zeros(()))
+        self.python_calls = 0
+
+    def __call__(self, x):
+        self.calls[...] += 1
+        self.python_calls += 1
+        self.rngs.noise()
+        return self.norm(self.linear(x))
+
+
+READERS = {
+    "layer_outputs": lambda model, x: layer_outputs(model, ["linear", "norm"], x),
+    "fix_pixels": lambda model, x: jaxnorm.nnx.fix_pixels(model, x)(x),
+    "norm_parameters": lambda model, x: jaxnorm.nnx.norm_parameters(model),
+    "fold": lambda model, x: jaxnorm.nnx.fold(model.linear, model.plain),
+}
+
+
+def numbers(model):
+    """The model's attributes that are no variables, and copies of the values of its variables."""
+    graph, state = nnx.split(model)
+    state = jax.tree.map(
+        lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x,
+        state,
+    )
+    return graph, jax.tree.map(np.array, nnx.to_pure_dict(state))
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_model_that_is_read_does_not_change(reader, key):
+    model, x = Counted(), jax.random.normal(key, (4, 2, 3), "float32")
+    graph, before = numbers(model)
+    READERS[reader](model, x)
+    graph_then, after = numbers(model)
+    assert graph_then == graph
+    assert model.python_calls == 0
+    jax.tree.map(np.testing.assert_array_equal, after, before)
+    model(x)
+    used = numbers(model)[1]
+    assert used["calls"] == used["rngs"]["default"]["count"] == 1
+    assert used["norm"]["mean"].any()
+
+
 @pytest.mark.parametrize("times", [0, 1, 2, 3])
 def test_a_layer_that_is_not_called_once_is_refused(times):
     model, x = Repeated(times), jnp.ones((3, 2))

@@ -148,7 +148,23 @@ def test_gradients(key):
     check_grads(jax.jit(unitize_bounded), (x, alpha), order=2, modes=["rev"])
 
 
-@pytest.mark.parametrize("function", [unitize, unitize_bounded])
-def test_alpha_of_another_size_is_refused(function):
-    with pytest.raises(ValueError, match=r"alpha must be a scalar or have shape \(3,\)"):
-        function(jnp.ones((2, 3)), jnp.ones(2))
+@pytest.mark.parametrize("axis", [0, 1, 2, -3, -2, -1])
+def test_alpha_has_the_size_of_its_axis_and_no_other(axis):
+    """All three axes have different sizes, and only an alpha of the size of its axis fits."""
+    x = np.random.default_rng(1).normal(size=(2, 3, 4))
+    square = (x**2).sum(axis, keepdims=True)
+    for size in (1, 2, 3, 4):
+        alpha = np.linspace(0.1, 0.8, size)
+        along = alpha.reshape([-1 if i == axis % 3 else 1 for i in range(3)])
+        for function, expected in (
+            (unitize, lambda a: (a / np.sqrt(square + 1e-5) + 1 - a) * x),
+            (unitize_bounded, lambda a: x / (a * np.sqrt(square) + 1 - a)),
+        ):
+            arguments = jnp.asarray(x), jnp.asarray(alpha)
+            if size == x.shape[axis]:
+                found = function(*arguments, axis=axis)
+                np.testing.assert_allclose(found, expected(along), rtol=1e-12)
+                continue
+            message = rf"^alpha must be .* shape \({x.shape[axis]},\), .*; got \({size},\)$"
+            with pytest.raises(ValueError, match=message):
+                function(*arguments, axis=axis)
