@@ -16,7 +16,7 @@ RELATIVE = re.compile(r"(\]\()(?!https?:|#)")
 
 
 class AddressHook(MetadataHookInterface):
-    """Fills `readme` and `urls`."""
+    """Fills `readme` in the metadata of the project, and `urls` if there is an address."""
 
     def update(self, metadata: dict[str, Any]) -> None:
         """Complete the metadata of the project, in place."""

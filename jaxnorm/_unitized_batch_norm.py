@@ -217,8 +217,8 @@ def _squares_about_mean(
 ) -> tuple[Float[Array, "n c"], Float[Array, "n 1"]]:
     """Line 6 of Algorithm 2: each channel's Σ (x − μ)² over a sample's P pixels, and P.
 
-    In training, the identity Σ (h − m)² = Σ h² − 2 m Σ h + P m², with the mean m of h, avoids
-    another pass over the data.
+    Let h be x minus the shift, and m the mean of h over the batch. In training, the identity
+    Σ (h − m)² = Σ h² − 2 m Σ h + P m² avoids another pass over the data.
     """
     if batch.samples is None:  # in inference, `batch.h` is x − μ
         _, about_mean, count = sums_by_sample(batch.h, keep)

@@ -220,8 +220,8 @@ def shortcut_of_one_product(params, x):
 
 @pytest.mark.parametrize("shortcut", [shortcut, shortcut_of_one_product])
 def test_outputs_that_are_read_with_and_without_a_norm_keep_their_means(shortcut):
-    # All scales are negative. If merging moved their signs into the filters, the shortcut, which
-    # reads y without the norm, would change.
+    # All scales are negative. If merging moved the signs of the scales into the filters `w`, the
+    # branch with `v`, which reads x @ w without the norm, would change.
     params, x = normalized_params(), RNG.normal(size=(7, 5))
     params |= {"scale": -np.abs(params["scale"]), "v": RNG.normal(size=(12, 3))}
     params = {k: v[..., :1].repeat(12, -1) if k not in "uv" else v for k, v in params.items()}
@@ -291,7 +291,8 @@ def test_near_channels_are_found_and_transport_balances_them():
     plan = transport(features, keep)
     np.testing.assert_allclose(plan.sum(0), 1 / 3)
     np.testing.assert_allclose(plan.sum(1), 1 / 7)
-    # Rows 0, 3 and 4 are left out: their weight 3/7 exceeds the 1/3 of kept channel 0.
+    # Kept channel 0 can take 1/3, which is less than the weight 3/7 of rows 0, 3 and 4. Therefore
+    # the assertion leaves out these rows.
     assert (plan[[1, 2, 5, 6]].argmax(1) == [1, 2, 1, 2]).all()
 
 

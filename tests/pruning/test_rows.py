@@ -91,7 +91,7 @@ EXAMPLES: dict[str, Example] = {
     },
     "dot_general": Example(partial(jnp.einsum, "bti,bio->bto"), [(2, 3, 4), (2, 4, 5)]),
     "ragged_dot_general": Example(
-        lambda x, k: lax.ragged_dot(x, k, np.array([1, 3])), [(4, 5), (2, 5, 6)]
+        lambda x, k: lax.ragged_dot(x, k, jnp.array([1, 3])), [(4, 5), (2, 5, 6)]
     ),
     "conv_general_dilated": Example(
         lambda x, k: lax.conv_general_dilated(

@@ -42,7 +42,7 @@ def users_jax(tmp_path_factory):
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(loop, "BETWEEN_CHECKPOINTS", 0)
         for owner, name in full_disk.CACHED:
-            patch.setattr(owner, name, getattr(owner, name))  # `patch` restores it at the end
+            patch.setattr(owner, name, getattr(owner, name))  # so `patch` restores the attribute
         full_disk.compile_once()
         yield
 

@@ -203,8 +203,8 @@ def ragged_dot(
 ) -> Results:
     """The channel ids of a product of which each group of rows has a matrix of its own.
 
-    `sizes` are the numbers of rows in each group, such as the tokens of each expert. Rows and
-    groups are no channels.
+    `sizes` are the numbers of rows in each group, such as the tokens of each expert. Nothing
+    along the axes of rows and of groups of rows can be removed.
     """
     numbers = eqn.params["ragged_dot_dimension_numbers"]
     (rows,), dropped = numbers.lhs_ragged_dimensions, tuple(numbers.rhs_group_dimensions)

@@ -214,7 +214,7 @@ def _() -> Values:
 def _cosine_with_the_last(key: Array) -> tuple[np.ndarray, float]:
     """The product x₂·xₙ over ‖x₂‖‖x₁‖ and over ‖x₂‖‖xₙ‖, and the right side of Eq. 92."""
     rows, ac, bd = unbalanced_rows(key)
-    rows = rows * np.where(rows[:, -1:] == rows[:, 1:2], 1, 2)  # makes B + D larger than A + C
+    rows = rows * np.where(rows[:, -1:] == rows[:, 1:2], 1, 2)  # multiplies B + D by 4
     ac, bd = ac, 4 * bd
     y = np.asarray(geometry.tree.step(jnp.asarray(rows.T)))
     norms = np.linalg.norm(y, axis=1)

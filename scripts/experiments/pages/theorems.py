@@ -154,7 +154,7 @@ def _field(facet: str, values: Mapping[str, str]) -> str:
 
 
 def _by_number(claims: list[dict]) -> str:
-    """A list of all numbered objects of each paper, with links to their cards."""
+    """For each paper, the theorems, equations and figures of its claims, with links to cards."""
     return "".join(
         f"<h3>{html(short)}</h3><dl class='numbers'>"
         + _numbers(claim for claim in claims if claim["paper"] == short)
