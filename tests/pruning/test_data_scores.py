@@ -222,7 +222,7 @@ def test_wanda_of_flattened_maps_sums_all_rows_of_a_channel():
 
 @pytest.mark.parametrize("channels_first", [False, True])
 def test_wanda_of_a_grouped_convolution_by_loops(channels_first):
-    """Channel c of each feature group is removed with channel c of the other, and both are scored."""
+    """Channel c of one feature group is removed with channel c of the other; scores are added."""
     rng = np.random.default_rng(6)
     params = {"a": rng.normal(size=(3, 4)), "w": rng.normal(size=(3, 3, 2, 6))}
     x = rng.normal(3, 5, size=(5, 4, 4, 3))
