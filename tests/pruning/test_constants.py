@@ -135,3 +135,18 @@ def test_what_depends_on_the_inputs_is_no_constant(words):
     assert [group.size for group in groups] == [6]
     folded = fold_constants(tied, params, groups, [np.arange(6) % 2 > 0], x)
     jax.tree.map(np.testing.assert_array_equal, folded, params)
+
+
+def test_inputs_may_be_required_to_be_positive():
+    """At other inputs the logarithm is NaN, which says nothing about the constants."""
+    params = drawn(a=(4, 6), bias=(1, 6), b=(6, 3), bias_2=(1, 3))
+
+    def apply(p, x):
+        return jax.nn.relu(jnp.log(x) @ p["a"] + p["bias"]) @ p["b"] + p["bias_2"]
+
+    x = RNG.uniform(1, 3, (5, 4))
+    groups, keep = coupled_channels(apply, params, x), [np.arange(6) % 3 > 0]
+    folded = fold_constants(apply, params, groups, keep, x)
+    constants = np.maximum(params["bias"][0, ~keep[0]], 0) @ params["b"][~keep[0]]
+    assert np.abs(constants).max() > 0.1
+    np.testing.assert_allclose(folded["bias_2"], params["bias_2"] + constants)

@@ -176,12 +176,17 @@ class Folding:
         return list(map(Value, zeroed, masked))
 
     def differing(self, other: "Folding") -> set[int]:
-        """The parameters whose changes differ by more than rounding between two evaluations."""
+        """The parameters whose changes differ by more than rounding between two evaluations.
+
+        Changes that are not finite in the other evaluation are not compared.
+        """
 
         def differ(i: int, change: Array) -> bool:
+            there = other.changes[i]
+            distances = jnp.where(jnp.isfinite(there), jnp.abs(change - there), 0)
             rounding = float(jnp.finfo(change.dtype).eps) ** 0.5
-            limit = rounding * max(self.sums.get(i, 0.0), other.sums.get(i, 0.0))
-            return not float(jnp.abs(change - other.changes[i]).max(initial=0)) <= limit
+            largest = max(self.sums.get(i, 0.0), other.sums.get(i, 0.0))
+            return float(distances.max(initial=0)) > rounding * largest
 
         return {i for i, change in self.changes.items() if differ(i, change)}
 
