@@ -106,6 +106,8 @@ def fold_constants(
     values = list(map(Value, *map(jax.tree.leaves, trees)))
     leaves, structure = jax.tree.flatten(params)
     network, paths, unchanged = read_network(apply, params, inputs), describe(params).paths, set()
+    if not groups:
+        return params
 
     def folded(inputs: Sequence[Leaf]) -> Folding:
         folding = Folding(paths, leaves, masks, unchanged)
