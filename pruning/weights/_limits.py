@@ -82,9 +82,8 @@ def entry(archive: ZipFile, name: str, limit: int) -> io.BytesIO:
         raise WeightsError(f"{name} must be stored or deflated; it is neither")
     check_bytes(name, info.file_size, limit)
     content = io.BytesIO()
-    if (
-        info.file_size
-    ):  # allocate all bytes at once, because a growing buffer reserves up to an eighth more
+    # All bytes are allocated at once, because a growing buffer reserves up to an eighth more.
+    if info.file_size:
         content.seek(info.file_size - 1)
         content.write(b"\0")
         content.seek(0)
