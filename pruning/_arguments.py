@@ -164,9 +164,13 @@ def check_names(names: Any, name: str) -> None:
 
 
 def check_tuple(inputs: Any, name: str) -> None:
-    """Raise `TypeError` for an array, because its rows would be read as arguments."""
-    if hasattr(inputs, "shape"):
-        raise TypeError(f"{name} must be a tuple of arguments of apply, such as (x,); got an array")
+    """Raise `TypeError` for an array or a dictionary.
+
+    Its rows or its keys would be read as arguments.
+    """
+    if not isinstance(inputs, tuple | list):
+        got = "an array" if hasattr(inputs, "shape") else type(inputs).__name__
+        raise TypeError(f"{name} must be a tuple of arguments of apply, such as (x,); got {got}")
 
 
 def quote(error: Exception) -> str:

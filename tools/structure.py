@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 PACKAGES = ("jaxnorm", "pruning", "geometry")
 MAX_COMMAND, MAX_BODY = 160, 40
 MAX_REACH = {
-    "pruning.channels.prune": 246,
+    "pruning.channels.prune": 247,
     "pruning.channels.coupled_channels": 76,
     "pruning.channels.resized": 119,
     "pruning.channels.merge_channels": 127,

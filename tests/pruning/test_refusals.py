@@ -12,7 +12,13 @@ from flax import linen, nnx
 import jaxnorm
 import pruning
 from pruning import coupled_channels, prune
-from pruning.channels import cost_at, least_squares, select_within
+from pruning.channels import (
+    cost_at,
+    least_squares,
+    select_globally,
+    select_layerwise,
+    select_within,
+)
 
 RNG = np.random.default_rng(0)
 PARAMS = {"a": RNG.normal(size=(4, 8)), "c": RNG.normal(size=(8, 8)), "b": RNG.normal(size=(8, 3))}
@@ -133,6 +139,42 @@ def test_batches_for_a_repair_are_a_list(repair):
     once: Any = ((X,) for _ in range(2))
     with pytest.raises(TypeError, match=r"^batches must be a list of tuples, .*; got generator$"):
         prune(mlp, PARAMS, X, ratios=[0.5], repair=partial(repair, batches=once))
+
+
+@pytest.mark.parametrize(
+    ("batch", "got"), [({"x": X}, "dict"), ("x", "str"), (X, "an array"), (3, "int")]
+)
+def test_a_batch_is_a_tuple_of_arguments(batch, got):
+    groups = coupled_channels(mlp, PARAMS, X)
+    keep = [np.arange(8) < 4] * 2
+    uses = {
+        "a batch": lambda: least_squares(mlp, PARAMS, groups, keep, [batch, batch]),
+        "inputs": lambda: pruning.channels.merge_channels(mlp, PARAMS, groups, keep, inputs=batch),
+    }
+    for name, use in uses.items():
+        with pytest.raises(TypeError, match=rf"^{name} must be a tuple of arguments.*; got {got}$"):
+            use()
+
+
+SELECT = {
+    "layerwise": partial(select_layerwise, ratio=0.5),
+    "globally": partial(select_globally, ratio=0.5),
+    "within": partial(select_within, budget=3, cost=sum),
+}
+NO_SCORES = {
+    "of one group": (jnp.arange(4.0), r"for each group, even for one group; .* of shape \(\)$"),
+    "nested": ([[np.ones(3), np.ones(3)]], r"even for one group; .* of shape \(2, 3\)$"),
+    "none": ([], "for each group; got none$"),
+    "NaN": ([np.ones(3), np.array([1, np.nan, 2])], "no NaN; 1 of 3 are NaN in a group$"),
+}
+
+
+@pytest.mark.parametrize("scores", NO_SCORES)
+@pytest.mark.parametrize("select", SELECT)
+def test_scores_are_a_vector_without_nan_for_each_group(select, scores):
+    given, message = NO_SCORES[scores]
+    with pytest.raises(ValueError, match=rf"^scores must hold .*{message}"):
+        SELECT[select](given)
 
 
 FUNCTIONS = {

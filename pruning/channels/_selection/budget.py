@@ -17,7 +17,13 @@ from jaxtyping import Float
 from jaxnorm.internal import check_flags, check_on_host
 from pruning._arguments import at_least
 from pruning.channels._cost.cost_at import Widths
-from pruning.channels._selection.choice import Masks, Scores, keep_largest, multiples
+from pruning.channels._selection.choice import (
+    Masks,
+    Scores,
+    check_score_vectors,
+    keep_largest,
+    multiples,
+)
 
 CostOf = Callable[[Widths], int | float]
 Values = Float[np.ndarray, " _"]
@@ -73,7 +79,8 @@ def select_within(
 
     Raises:
       ValueError: `cost` exceeds the budget even with the fewest channels. An option is out of
-        range. A score is negative and `normalize` is true.
+        range. A score is negative and `normalize` is true. `scores` does not hold a vector without
+        NaN for each group.
 
     Example:
       >>> scores = [jnp.array([3.0, 1.0, 2.0]), jnp.array([5.0, 4.0])]
@@ -82,6 +89,7 @@ def select_within(
       [[True, True, True], [True, False]]
     """
     check_on_host("select_within", scores, instead="use lowest, a mask of removed scores")
+    check_score_vectors(scores)
     at_least(1, min_channels=min_channels)
     check_flags(normalize=normalize)
     vectors = [jnp.asarray(vector) for vector in scores]

@@ -153,13 +153,15 @@ def select_layerwise(
         are fast on common hardware.
 
     Raises:
-      ValueError: An option is out of range.
+      ValueError: An option is out of range, or `scores` does not hold a vector without NaN for each
+        group.
 
     Example:
       >>> select_layerwise([jnp.array([3.0, 1.0, 2.0, 4.0])], ratio=0.5)[0].tolist()
       [True, False, False, True]
     """
     check_on_host("select_layerwise", scores, instead="use lowest, a mask of removed scores")
+    check_score_vectors(scores)
     _check_ratio(ratio)
     counts = [len(vector) - round_down(ratio, len(vector)) for vector in scores]
     return _largest(scores, counts, min_channels, multiples(round_to, len(scores)))
@@ -191,7 +193,8 @@ def select_globally(
         with the same unit in all layers, such as `taylor_scores` and `reconstruction_scores`.
 
     Raises:
-      ValueError: An option is out of range.
+      ValueError: An option is out of range, or `scores` does not hold a vector without NaN for each
+        group.
 
     Example:
       >>> scores = [jnp.array([1.0, 2.0]), jnp.array([3.0, 9.0])]
@@ -201,6 +204,7 @@ def select_globally(
       [[False, True], [True, True]]
     """
     check_on_host("select_globally", scores, instead="use lowest on all scores together")
+    check_score_vectors(scores)
     _check_ratio(ratio)
     check_flags(normalize=normalize)
     scores = normalized(scores) if normalize else scores
@@ -295,6 +299,20 @@ def match_names(
                 f"{', '.join(list(layers)[:3])}; {name!r} matches none"
             )
     return found
+
+
+def check_score_vectors(scores: Scores) -> None:
+    """Raise unless `scores` holds a vector without NaN for each group."""
+    if not len(scores):
+        raise ValueError("scores must hold one vector for each group; got none")
+    for vector in scores:
+        if np.ndim(vector) != 1:
+            raise ValueError(
+                "scores must hold one vector for each group, even for one group; got an element of "
+                f"shape {np.shape(vector)}"
+            )
+        if bad := int(np.isnan(np.asarray(vector)).sum()):
+            raise ValueError(f"scores must hold no NaN; {bad} of {len(vector)} are NaN in a group")
 
 
 def _check_ratio(ratio: int | float) -> None:
