@@ -301,7 +301,8 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
     check_statistics(b, "b")
     check_same_features(a.mean, b.mean)
     count, mean, share, (deviation_a, deviation_b) = merge_means(a, b)
-    var_a, var_b = a.var + jnp.square(deviation_a), b.var + jnp.square(deviation_b)
+    var_a = jnp.where(a.count > 0, a.var, 0) + jnp.square(deviation_a)
+    var_b = jnp.where(b.count > 0, b.var, 0) + jnp.square(deviation_b)
     return BatchStatistics(mean, (1 - share) * var_a + share * var_b, count)
 
 

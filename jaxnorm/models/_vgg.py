@@ -1,5 +1,6 @@
 """Networks of Simonyan and Zisserman (2015), with and without normalization."""
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -85,7 +86,7 @@ class VGG(nnx.Module):
             raise ValueError(f"images must be at least 32×32 pixels; got shape {x.shape}")
         for stage in self.stages:
             x = nnx.max_pool(stage(x), (2, 2), strides=(2, 2))
-        x = x.reshape(n, -1) if self.hidden else x.mean((1, 2))
+        x = x.reshape(n, math.prod(x.shape[1:])) if self.hidden else x.mean((1, 2))
         for dense in self.hidden:
             x = nnx.relu(dense(x))
         return self.head(x)

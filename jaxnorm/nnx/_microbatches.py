@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
+from jaxnorm._running import Normalize, updates
 from jaxnorm._statistics import BatchStatistics, merge_statistics
 from jaxnorm.internal import check_array, check_function, check_whole
 from jaxnorm.nnx._layers import BatchRenorm, RunningNorm
@@ -41,7 +42,9 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
     Raises:
       ValueError: `microbatches` is less than 1 or does not divide the number of samples. The model
         has a batch norm of Flax, a `BatchRenorm`, a batch norm with groups or in inference mode, or
-        a batch norm that `loss` does not call exactly once. The result of `loss` is not one number.
+        a batch norm that `loss` does not call exactly once. `loss` calls a batch norm in inference
+        mode, or with an `update_running_average` that differs from the batch norm's own. The result
+        of `loss` is not one number.
 
     Example:
       >>> from jaxnorm.nnx import BatchNorm
@@ -67,9 +70,11 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
             seen = jax.lax.map(lambda part: one(state, given, part)[1], parts)
             return [_union(statistics) for statistics in seen]
 
+        # Any finite statistics would do. Running statistics may be NaN, and would make the
+        # gradients NaN.
         unsettled = [
-            BatchStatistics(norm.mean[...], norm.var[...], jnp.ones((), norm.mean[...].dtype))
-            for norm in norms
+            BatchStatistics(jnp.zeros_like(mean), jnp.ones_like(mean), jnp.ones((), mean.dtype))
+            for mean in (norm.mean[...] for norm in norms)
         ]
         given = merged(state, unsettled)
         # Each pass gives one more layer its final statistics, because all layers before that layer
@@ -79,7 +84,8 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
         )
         losses = jax.lax.map(lambda part: one(state, given, part)[0], parts)
         for norm, statistics in zip(norms, given, strict=True):
-            norm._update(statistics)
+            if updates(False, norm.update_running_average):
+                norm._update(statistics)
         return losses.mean()
 
     return whole
@@ -92,6 +98,24 @@ def _recorder(kind: type[RunningNorm]) -> type[Any]:
     class Recorder(kind):
         called: bool
         seen: nnx.Variable
+
+        def _apply(
+            self,
+            normalize: Normalize,
+            x: Array,
+            use_running_average: bool | None,
+            update_running_average: bool | None,
+            mask: Array | None,
+        ) -> Array:
+            use = self.use_running_average if use_running_average is None else use_running_average
+            own = updates(False, self.update_running_average)
+            if use is None or use or updates(False, update_running_average, own) != own:
+                raise ValueError(
+                    "loss must call every batch norm in training mode, and without "
+                    f"update_running_average; one call has use_running_average={use} and "
+                    f"update_running_average={update_running_average}"
+                )
+            return super()._apply(normalize, x, True, True, mask)
 
         def _update(self, batch: BatchStatistics) -> None:
             if self.called:
@@ -114,7 +138,6 @@ def _one(
         mean, var, count = statistics
         norm.__class__ = _recorder(type(norm))
         norm.called = False
-        norm.set_attributes(use_running_average=True, update_running_average=True)
         norm.seen = nnx.Intermediate(statistics)
         norm.mean.set_value(mean)
         norm.var.set_value(var if norm.correction is None else var * norm.correction(count))

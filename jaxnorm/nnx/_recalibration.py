@@ -16,11 +16,11 @@ from jaxnorm._statistics import BatchStatistics, merge_statistics
 from jaxnorm.internal import check_function
 from jaxnorm.nnx._surgery import batch_norms
 
-# With these options, the running statistics are the statistics of the last batch.
+# With these options, a layer normalizes each batch by the statistics of the whole batch, and its
+# running statistics are the statistics of the last batch.
 OF_THE_BATCH: dict[str, Any] = {
     "use_running_average": False,
     "momentum": 0.0,
-    "running_correction": jnp.ones_like,
     "groups": 1,
     "r_max": 1.0,
     "d_max": 0.0,
@@ -39,9 +39,11 @@ def recalibrate(
 
     Use `recalibrate` if the weights of a network were pruned, averaged or otherwise changed. Every
     batch norm of `jaxnorm` or Flax gets the mean and the biased variance of all its inputs. During
-    recalibration, each batch is normalized by its own statistics. If a layer is called twice for a
-    batch, only the last call counts. Layers without batch statistics do not change. If the model
-    raises an error for a batch, no running statistics are changed.
+    recalibration, each batch is normalized by its own statistics, even if the model calls its batch
+    norms with `use_running_average=True`. The old running statistics do not matter, even if they
+    are NaN. If a layer is called twice for a batch, only the last call counts. Layers without batch
+    statistics do not change, and a batch norm whose inputs are all masked does not change either.
+    If the model raises an error for a batch, no running statistics are changed.
 
     Args:
       model: A model with at least one batch norm.
@@ -86,8 +88,9 @@ def recalibrate(
         fresh = new if fresh is None else [merge_statistics(a, b) for a, b in merged]
     if fresh is None:
         raise ValueError("batches must hold at least one batch; got none")
-    for norm, statistics in zip(norms, fresh, strict=True):
-        norm.mean[...], norm.var[...] = statistics.mean, statistics.var
+    for norm, (mean, var, count) in zip(norms, fresh, strict=True):
+        norm.mean[...] = jnp.where(count > 0, mean, norm.mean[...])
+        norm.var[...] = jnp.where(count > 0, var, norm.var[...])
 
 
 def _last_statistics(
@@ -105,6 +108,9 @@ def _last_statistics(
         norm.__class__ = _counting(kind)
         norm.set_attributes(**{name: v for name, v in OF_THE_BATCH.items() if name in vars(norm)})
         norm.count = nnx.Intermediate(jnp.zeros((), jnp.float32))
+        # The old running statistics may be NaN, and zero times NaN is NaN.
+        norm.mean.set_value(jnp.zeros_like(norm.mean[...]))
+        norm.var.set_value(jnp.ones_like(norm.var[...]))
     call(model, batch)
     seen = [BatchStatistics(n.mean[...], n.var[...], n.count[...]) for n in norms]
     for norm, kind, own in zip(norms, kinds, options, strict=True):
@@ -116,16 +122,22 @@ def _last_statistics(
 
 @cache  # The classes are cached, because JAX keeps every module class forever.
 def _counting(kind: type[Any]) -> type[Any]:
-    """A batch norm class that also records the number of elements of its last batch."""
+    """A batch norm class that records the statistics and the number of elements of its last batch.
+
+    The class ignores options of the call, by which a model may choose inference.
+    """
 
     class Counting(kind):
-        def __call__(
-            self, x: Array, *args: Any, mask: Array | None = None, **options: Any
-        ) -> Array:
+        def __call__(self, x: Array, *_: Any, mask: Array | None = None, **__: Any) -> Array:
             count = jnp.asarray(math.prod(jnp.moveaxis(x, self.axis, -1).shape[:-1]))
             if mask is not None:
                 count = mask_of_samples(mask, x, self.axis).sum()
             self.count.set_value(count.astype(jnp.float32))
-            return super().__call__(x, *args, mask=mask, **options)
+            return super().__call__(x, use_running_average=False, mask=mask)
+
+        def _update(self, batch: BatchStatistics) -> None:
+            # A running average would round: in float32, the variance 1 + (10⁻⁸ − 1) is 0.
+            self.mean.set_value(batch.mean.astype(self.mean[...].dtype))
+            self.var.set_value(batch.var.astype(self.var[...].dtype))
 
     return Counting

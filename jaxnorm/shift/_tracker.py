@@ -11,18 +11,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm._moments import Moments, merge_moments, moments
-from jaxnorm.internal import (
-    auto_sharded,
-    check_call,
-    check_function,
-    check_whole,
-    flat_rows,
-    host_only,
-)
+from jaxnorm.internal import auto_sharded, check_call, check_function, check_whole, host_only
 from jaxnorm.shift._emd import emd
 from jaxnorm.shift._emd_1d import emd_1d
 from jaxnorm.shift._moment_bounds import mean_lower_bound, paired_upper_bound
-from jaxnorm.shift._samples import check_pair
+from jaxnorm.shift._samples import check_pair, vectors
 
 Layers = Mapping[str, Float[Array, "n *features"]]
 
@@ -80,7 +73,7 @@ def layer_shift(
 def _on_device(
     before: Array, after: Array, *, exact: int
 ) -> tuple[tuple[Array, Array], Array, Array, Array]:
-    x, y = flat_rows(before[:exact]), flat_rows(after[:exact])
+    x, y = vectors(before[:exact]), vectors(after[:exact])
     means = mean_lower_bound(x.mean(0), y.mean(0))
     channels = emd_1d(*(part.reshape(-1, part.shape[-1]) for part in (before, after)))
     return (x, y), means, paired_upper_bound(x, y), channels

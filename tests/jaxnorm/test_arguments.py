@@ -477,9 +477,22 @@ def test_a_python_integer_of_any_size_is_its_float(call):
     np.testing.assert_array_equal(call(LARGE), call(float(LARGE)))
 
 
-def test_a_batch_without_samples_goes_through_a_network():
-    model = jaxnorm.models.MLP(inputs=12, widths=(3,), classes=2, rngs=nnx.Rngs(0))
-    assert nnx.eval_shape(lambda m, x: m(x), model, jnp.zeros((0, 3, 4), "float32")).shape == (0, 2)
+@pytest.mark.parametrize(
+    ("build", "sample"),
+    [
+        (partial(jaxnorm.models.MLP, inputs=12, widths=(3,)), (3, 4)),
+        (partial(jaxnorm.models.PreActResNet, 8), (8, 8, 3)),
+        (partial(jaxnorm.models.CifarResNet, 8), (8, 8, 3)),
+        (partial(jaxnorm.models.ResNet, 18), (32, 32, 3)),
+        (partial(jaxnorm.models.VGG, 11), (224, 224, 3)),
+        (partial(jaxnorm.models.VGG, 11, hidden=()), (32, 32, 3)),
+    ],
+)
+def test_a_batch_without_samples_goes_through_every_network(build, sample):
+    def logits(x):
+        return build(classes=2, rngs=nnx.Rngs(0))(x)
+
+    assert nnx.eval_shape(logits, jnp.zeros((0, *sample), "float32")).shape == (0, 2)
 
 
 FOREIGN = np.ones((4, 3)).astype(">f4")

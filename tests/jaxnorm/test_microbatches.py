@@ -97,6 +97,42 @@ def test_every_one_of_three_norms_sees_the_whole_batch():
     np.testing.assert_allclose(value, x.mean(), rtol=1e-4)
 
 
+class Called(nnx.Module):
+    """Two batch norms that get options from the model's call."""
+
+    def __init__(self, call, **options):
+        self.call = call
+        self.first, self.second = (BatchNorm(3, rngs=nnx.Rngs(0), **options) for _ in range(2))
+
+    def __call__(self, x):
+        return self.second(jnp.square(self.first(x, **self.call)), **self.call)
+
+
+@pytest.mark.parametrize(
+    ("options", "call", "old"),
+    [
+        ({"use_running_average": None}, {"use_running_average": False}, 2.0),
+        ({"update_running_average": False}, {"update_running_average": None}, 5.0),
+        ({}, {"update_running_average": True}, np.nan),
+    ],
+)
+def test_modes_and_running_statistics_have_the_effect_that_they_have_for_a_whole_batch(
+    options, call, old
+):
+    """Training ignores running statistics, even if they are NaN, which remains in their average."""
+
+    def build():
+        model = Called(call, **options)
+        for norm in (model.first, model.second):
+            norm.mean[...] = jnp.full(3, old, "float32")
+        return model
+
+    whole, parts = both(build, batch((8, 3), 3), 4)
+    assert np.isfinite(parts[2])
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(parts[0]))
+    assert_equal(parts, whole, 1e-5)
+
+
 def test_a_mask_of_unequal_parts_counts_what_it_counts():
     x = batch((8, 3), 3)[0]
     mask = jnp.array([1, 1, 1, 1, 0, 0, 0, 1], bool)
@@ -176,6 +212,13 @@ def test_what_cannot_be_split_is_refused():
         (layer(use_running_average=True), 2, "must be in training"),
         (nnx.Sequential(twice, twice), 2, "it calls one batch norm twice"),
         (Unused(layer()), 2, "never called"),
+        (Called({"use_running_average": True}), 2, "training mode.*use_running_average=True"),
+        (Called({}, use_running_average=None), 2, "training mode.*use_running_average=None"),
+        (
+            Called({"update_running_average": False}),
+            2,
+            "and without update_running_average.*=False",
+        ),
     ]:
         with pytest.raises(ValueError, match=message):
             microbatched(loss, microbatches)(model, jnp.ones((4, 3), "float32"))

@@ -13,6 +13,7 @@ from tests.support import numpy_layers
 from tests.support.all_pairs import all_pairs
 from tests.support.layers import layer_classes
 
+NAMES = layer_classes(jaxnorm.nnx)
 FACTORS: dict[str, list[Any]] = {
     "axis": [-1, 1],
     "groups": [1, 2],
@@ -40,7 +41,7 @@ class Pair(nnx.Module):
         return self.second(nnx.relu(self.first(x, mask=mask)), mask=mask)
 
 
-@pytest.mark.parametrize("name", layer_classes(jaxnorm.nnx))
+@pytest.mark.parametrize("name", NAMES)
 def test_statistics_are_those_of_all_samples_whatever_the_options(name):
     """Batches of different sizes and spreads, each normalized by its own statistics."""
     rng = np.random.default_rng(0)
@@ -76,6 +77,48 @@ def middle(model, x, mask, row):
         var = var * len(seen) / (len(seen) - 1)
     scale, bias = (np.asarray(p[...]) for p in (model.first.scale, model.first.bias))
     return np.maximum((x - seen.mean(0)) / np.sqrt(var + 1e-5) * scale + bias, 0)
+
+
+@pytest.mark.parametrize("kind", [*map(vars(jaxnorm.nnx).get, NAMES), nnx.BatchNorm])
+@pytest.mark.parametrize("old", [0.0, 1e8, np.nan])
+def test_the_old_statistics_do_not_matter_even_if_the_new_ones_are_tiny(kind, old):
+    """NaN is what a diverged training leaves; in float32, 1 + 10⁻⁹ is 1."""
+    x = np.random.default_rng(3).normal(3e-5, 3e-5, (9, 3)) * [1.0, 2.0, 0.5]
+    layer = kind(3, rngs=nnx.Rngs(0))
+    layer.mean[...], layer.var[...] = (jnp.full(3, old, "float32") for _ in range(2))
+    recalibrate(layer, [jnp.asarray(part, "float32") for part in (x[:2], x[2:])])
+    np.testing.assert_allclose(layer.mean[...], x.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(layer.var[...], x.var(0), rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [*map(vars(jaxnorm.nnx).get, NAMES), nnx.BatchNorm])
+def test_the_mode_that_a_model_chooses_in_its_calls_does_not_matter(kind):
+    x = np.random.default_rng(4).gamma(2.0, size=(9, 3))
+    own = {} if kind is nnx.BatchNorm else {"update_running_average": False}
+    for options in ({"use_running_average": True}, {"use_running_average": False, **own}):
+        layer = kind(3, use_running_average=None, rngs=nnx.Rngs(0))
+        parts = [jnp.asarray(part, "float32") for part in (x[:4], x[4:])]
+        recalibrate(layer, parts, call=lambda layer, x, options=options: layer(x, **options))
+        np.testing.assert_allclose(layer.mean[...], x.mean(0), rtol=1e-5)
+        np.testing.assert_allclose(layer.var[...], x.var(0), rtol=1e-5)
+        assert layer.use_running_average is None
+
+
+@pytest.mark.parametrize("kind", [*map(vars(jaxnorm.nnx).get, NAMES), nnx.BatchNorm])
+def test_batches_without_counted_samples_change_nothing(kind):
+    x = np.random.default_rng(5).gamma(2.0, size=(8, 3))
+    for counted in ((), (1,), (0, 2)):
+        layer = kind(3, rngs=nnx.Rngs(0))
+        layer.mean[...], layer.var[...] = (jnp.full(3, old, "float32") for old in (7, 9))
+        masks = [jnp.full((2, 1), part in counted) for part in range(4)]
+        parts = [jnp.asarray(part, "float32") for part in np.split(x, 4)]
+        batches = list(zip(parts, masks, strict=True))
+        recalibrate(layer, batches, call=lambda layer, batch: layer(batch[0], mask=batch[1]))
+        seen = x[np.ravel(masks)]
+        expected = (seen.mean(0), seen.var(0)) if counted else (7, 9)
+        for found, right in zip((layer.mean, layer.var), expected, strict=True):
+            right = np.broadcast_to(right, 3)
+            np.testing.assert_allclose(found[...], right, rtol=1e-5, atol=1e-6)
 
 
 def test_of_a_layer_that_is_called_twice_the_last_call_counts():

@@ -47,10 +47,11 @@ def test_merging_parts_gives_the_statistics_of_the_union(n, m, offset):
         assert_statistics(merged, x, rtol=1e-9, atol=1e-9)
 
 
-def test_the_mean_of_no_samples_does_not_matter():
+@pytest.mark.parametrize(("mean", "var"), [(1e30, 0), (np.nan, np.nan), (2, np.inf)])
+def test_the_mean_and_the_variance_of_no_samples_do_not_matter(mean, var):
     some, none = (
         BatchStatistics(*(jnp.array(x, "float32") for x in ([mean], [var], count)))
-        for mean, var, count in ((2, 3, 5), (1e30, 0, 0))
+        for mean, var, count in ((2, 3, 5), (mean, var, 0))
     )
     for merged in (merge_statistics(some, none), merge_statistics(none, some)):
         jax.tree.map(np.testing.assert_array_equal, merged, some)

@@ -141,6 +141,15 @@ def test_a_mere_displacement_is_all_four(key):
     np.testing.assert_allclose(found.channels, 3, rtol=1e-12)
 
 
+def test_the_means_of_half_precision_outputs_are_not_rounded():
+    """In bfloat16, the means 3 and 3.0054 are equal, and the lower bound would be 0."""
+    x = np.full((64, 3), 3.0)
+    y = np.where(np.arange(64)[:, None] % 3 == 0, 3.015625, x)
+    found = layer_shift(jnp.asarray(x, "bfloat16"), jnp.asarray(y, "bfloat16"))
+    np.testing.assert_allclose(found.lower, 3**0.5 * 22 / 64**2, rtol=1e-6)
+    np.testing.assert_allclose(found.exact, found.lower, rtol=1e-6)
+
+
 def test_too_few_samples_to_compare_are_refused():
     with pytest.raises(ValueError, match="exact must be at least 2 samples; got 1"):
         layer_shift(jnp.ones((4, 2)), jnp.ones((4, 2)), exact=1)
