@@ -49,16 +49,15 @@ class Recipe:
       batch_size: The number of images per step, on all devices together.
       learning_rate: The learning rate between the end of the warm-up and the first decrease.
       schedule: How the learning rate decreases: by `drops`, or to 0 along a cosine or a line.
-      warmup: The share of the run, at its start, in which the learning rate increases linearly from
-        0.
+      warmup: The share of the run, at its start, in which the learning rate rises linearly from 0.
       drops: The shares of the run after which the learning rate is divided by `drop_factor`, from
         the next epoch on. For a run of 200 epochs, 0.3 0.6 0.8 means after epochs 60, 120 and 160.
         If no numbers are given, the learning rate is constant.
       drop_factor: The number by which the learning rate is divided at each drop.
       optimizer: nesterov, as in the unitization paper's code, or the name of an optimizer in Optax,
         such as sgd, adamw or lion.
-      momentum: The momentum of nesterov and of the optimizers of Optax that have a momentum; with
-        0, nesterov and sgd are plain gradient descent.
+      momentum: The momentum of nesterov and of the optimizers of Optax that have a momentum. If
+        the momentum is 0, nesterov and sgd are plain gradient descent.
       weight_decay: The weight decay of the kernels w. If the optimizer has no option for weight
         decay, weight_decay · w is added to the gradient.
       label_smoothing: The share of the target that is spread evenly over all classes.
@@ -66,8 +65,8 @@ class Recipe:
       precision: The precision of the computation; parameters, statistics and loss are always
         float32.
       running_momentum: The momentum of the running statistics at each step.
-      statistics_groups: The number of groups into which a batch is split for its statistics; with
-        1, statistics are of the whole batch.
+      statistics_groups: The number of groups into which a batch is split for its statistics. With
+        one group, the statistics are of the whole batch.
       norm_groups: The number of channel groups in group norm; with 0, `norm_channels` decides.
       norm_channels: The number of channels in each group of group norm, if `norm_groups` is 0.
       accumulate: The number of parts of a batch whose gradients are averaged before a step.

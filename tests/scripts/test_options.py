@@ -75,6 +75,16 @@ def test_help_shows_the_range_of_every_number(command):
     assert NUMBER.findall("│ --steps INT   number")
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_breaks_no_line_before_a_number_or_a_quote(command, monkeypatch):
+    """If a line of a docstring begins with no letter, tyro begins a new line there."""
+    monkeypatch.setenv("COLUMNS", "2000")
+    with contextlib.redirect_stdout(io.StringIO()) as said, pytest.raises(SystemExit):
+        tyro.cli(entry(command), args=["--help"], **default(command))
+    assert "(default: " in said.getvalue()
+    assert re.findall(r"(?: {4}|\n) *([\d`\"'].*?)(?:  |\n)", said.getvalue()) == []
+
+
 LIMITS = {
     name: next(options.ranges(hint))
     for name, hint in vars(options).items()
