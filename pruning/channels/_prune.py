@@ -42,7 +42,7 @@ from pruning.channels._selection.choice import (
 from pruning.channels._selection.repeats import repeating, select_equally
 from pruning.channels._training_mode import check_evaluation
 
-NOTHING = "apply must have channels that can be removed and are not excluded"
+NOTHING = "apply must have channels that can be removed"
 CURES = {
     "output": "give a function that returns no hidden activations",
     "random_bits": "give the evaluation, without dropout",
@@ -287,13 +287,15 @@ def _groups(
     """
     groups = coupled_channels(apply, params, *inputs, resize=resize)
     made = match_names(groups, exclude, "exclude")
-    groups = tuple(group for group, found in zip(groups, made, strict=True) if not found)
-    if not groups:
-        reasons = _reasons(fixed_channels(apply, params, *inputs, resize=resize))
+    left = tuple(group for group, found in zip(groups, made, strict=True) if not found)
+    if not left:
+        reasons = ["exclude matches all layers that make such channels: exclude fewer layers"]
+        if not groups:
+            reasons = _reasons(fixed_channels(apply, params, *inputs, resize=resize))
         if not resize and excluding(coupled_channels(apply, params, *inputs, resize=True), exclude):
             reasons.append(RESIZE)
         raise ValueError("; ".join([NOTHING, *reasons]))
-    return groups
+    return left
 
 
 def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
