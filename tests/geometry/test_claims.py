@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import FrozenInstanceError, replace
 from functools import cache
@@ -460,6 +461,23 @@ def test_threads_measure_the_same_numbers_with_one_device(key):
         ValueError, match=r"threads must be 1 if several devices are used; got 2 threads and 8"
     ):
         claims.measure(both, key, devices=jax.devices(), threads=2)
+
+
+def test_results_of_threads_have_their_names_and_come_when_they_end(key):
+    """The first function waits until the caller has the result of the second."""
+    came, seen = threading.Event(), []
+
+    def first():
+        assert came.wait(10)
+        return 1.0
+
+    def on_done(name, measurement):
+        seen.append((name.rpartition(": ")[2], list(measurement.mean)))
+        came.set()
+
+    claim = claim_of(Computed("first", first), Computed("second", lambda: 2.0))
+    claims.measure((claim,), key, devices=jax.devices()[:1], threads=2, on_done=on_done)
+    assert seen == [("second", [2.0]), ("first", [1.0])]
 
 
 def test_threads_leave_one_thread_of_a_cpu_for_lapack(key, monkeypatch):

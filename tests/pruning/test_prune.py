@@ -567,12 +567,18 @@ def test_a_choice_may_have_arguments_before_the_scores(equal_repeats):
     assert small["0"]["w1"].shape[1] == 4  # 4 of 6 channels are kept
 
 
-def test_a_first_step_that_was_killed_while_it_was_saved_is_done_again(tmp_path):
-    (tmp_path / "1.orbax-checkpoint-tmp" / "arrays").mkdir(parents=True)
+def test_a_killed_save_is_done_again_and_a_reader_leaves_a_save_that_runs(tmp_path):
+    left = [tmp_path / f"{step}.orbax-checkpoint-tmp" / "arrays" for step in (1, 9)]
+    for folder in left:
+        folder.mkdir(parents=True)
     run = partial(prune, *prunable.model("vgg"), ratios=(0.5,), checkpoint_dir=tmp_path)
     pruned = run()
-    assert not (tmp_path / "1.orbax-checkpoint-tmp").exists()
+    assert not any(folder.parent.exists() for folder in left)
     same(jax.tree.leaves(run().params), jax.tree.leaves(pruned.params))
+    written = tmp_path / "2.orbax-checkpoint-tmp" / "arrays"  # by another process
+    written.mkdir(parents=True)
+    load_pruned(tmp_path)
+    assert written.is_dir()
 
 
 @pytest.mark.parametrize(
