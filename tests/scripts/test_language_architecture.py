@@ -9,6 +9,7 @@ import pytest
 from experiments.cli import InputError
 from experiments.language import architecture, removal
 from experiments.language.architecture import parse
+from tests.support import language_models, smaller_language_models
 
 SIZES: dict[str, Any] = {
     "hidden_size": 24,
@@ -30,6 +31,21 @@ def test_a_smaller_decoder_has_the_kinds_of_the_layers_that_remain():
     small = removal.smaller_architecture(model, selection)
     assert small.windows == tuple(model.windows[i] for i in (1, 3, 4))
     assert parse(removal.rewrite_config(config, small, selection)).windows == small.windows
+
+
+@pytest.mark.parametrize("family", language_models.FAMILIES)
+def test_the_configuration_of_a_smaller_decoder_states_what_the_smaller_sizes_do_not_imply(family):
+    """The configuration of the whole decoder leaves out everything that has a default."""
+    config = language_models.random_config(family, np.random.default_rng(0)) | {"num_experts": 8}
+    needed = ("model_type", "_size", "num_", "n_embd", "n_head", "n_layer")
+    config = {name: value for name, value in config.items() if any(x in name for x in needed)}
+    for left_out in ("", "num_key_value_heads"):
+        given = {name: value for name, value in config.items() if name != left_out}
+        model = parse(given)
+        selection = smaller_language_models.random_selection(model, np.random.default_rng(1))
+        small = removal.smaller_architecture(model, selection)
+        assert small != model
+        assert parse(removal.rewrite_config(given, small, selection)) == small
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import itertools
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from scipy.special import expit, softmax
 
 from experiments.cli import InputError
 from experiments.language import (
+    architecture,
     budget,
     choice,
     comparison,
@@ -244,6 +245,146 @@ def test_a_narrower_stream_is_repaired_towards_the_whole_one(tmp_path):
         arrays = dict(cutting.arrays(plan, {}, lambda _: None))
         distance.append(np.square(outputs(plan.small, arrays, text) - wanted).mean())
     assert distance[0] < 0.2 * distance[1]
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "mixtral"])
+def test_readers_of_a_narrower_stream_are_fitted_to_the_units_of_their_own_layer(
+    family, tmp_path, monkeypatch
+):
+    """The second half of the stream copies the first, so the first half can give all outputs."""
+    monkeypatch.setattr(repair, "RIDGES", (1e-6,))
+    model = model_of(tmp_path / "model", family, **CHOSEN, rms_norm_eps=1e-6)
+    whole, rng = removal.whole(model.architecture), np.random.default_rng(0)
+
+    def half(units):
+        return [np.sort(rng.permutation(own)[: (len(own) + 1) // 2]) for own in units]
+
+    kept = {name: half(getattr(whole, name)) for name in ("groups", "intermediate", "experts")}
+    selection = whole._replace(hidden=np.arange(12), **kept)
+    plan = cutting.plan(model, selection, None, repaired=False)
+    x = np.tile(rng.normal(3, 1, (16, 8, 12)), 2).astype(np.float32)
+    mixture = model.architecture.traits.mixture
+    readers = cutting.ATTENTION, cutting.EXPERTS if mixture else cutting.PERCEPTRON
+    for i in (1, 2):
+        p = model.layer(i)
+        small = {name: cutting.small_array(plan, name, array, i) for name, array in p.items()}
+        layers = [
+            streams.make_layer(*of_one, i, 8)
+            for of_one in ((model.architecture, p), (plan.small, small))
+        ]
+        for names, norm in zip(readers, streams.norm_names(model.architecture), strict=True):
+            both = x, x[..., :12]
+            fitted = cutting.solve_readers(plan, i, layers[1], names, layers[0], both, norm)
+            h, h_small = (
+                layer.normalize(norm, part) for layer, part in zip(layers, both, strict=True)
+            )
+            for name in names:
+                wanted = h @ units_of(model.architecture, p[name], name, kept, i).T
+                if family == "qwen3" and name in cutting.ATTENTION[:2]:
+                    wanted = wanted * 2**0.5  # the norm of each head has twice its epsilon
+                missed = [
+                    np.abs(h_small @ choice.rows(np.asarray(params[name])).T - wanted).max()
+                    for params in (fitted.params, small)
+                ]
+                assert missed[0] < 0.01 * missed[1]
+
+
+def units_of(model, array, name, kept, layer):
+    """The rows of a projection for the units that remain, with one row for each output."""
+    if "experts" in name:
+        array = array[kept["experts"][layer]][:, kept["intermediate"][layer]]
+    elif name == "mlp.gate.weight":
+        array = array[kept["experts"][layer]]
+    elif name.startswith("mlp"):
+        array = array[kept["intermediate"][layer]]
+    else:
+        array = array.reshape(model.groups, -1, model.hidden)[kept["groups"][layer]]
+    return choice.rows(array)
+
+
+class Linear(NamedTuple):
+    """A made-up layer of one head without norms and activations, in NumPy."""
+
+    model: Any
+    params: dict[str, np.ndarray]
+
+    def run(self, name, x, inner=0.0):
+        match name:
+            case "attend" | "activate":
+                return len(name) * x
+            case "add_attention":
+                return x + inner @ self.params["self_attn.o_proj.weight"].T
+            case "add_activations":
+                return x + inner @ self.params["mlp.down_proj.weight"].T
+            case "add_experts":
+                kernels = enumerate(self.params[cutting.EXPERTS_OUT])
+                return x + sum(self.run_expert(x, e) @ kernel.T for e, kernel in kernels)
+        x = self.run("add_attention", x, self.run("attend", x))
+        if self.model.traits.mixture:
+            return self.run("add_experts", x)
+        return self.run("add_activations", x, self.run("activate", x))
+
+    def run_expert(self, x, expert):
+        return x * [2, -3][expert]
+
+    def replace(self, params):
+        return self._replace(params=self.params | params)
+
+
+@pytest.mark.parametrize("family", ["qwen2", "mixtral"])
+def test_a_repaired_layer_comes_with_the_streams_after_it(family):
+    """The streams are those of the whole layer, and of the smaller layer after all of its fits."""
+    rng = np.random.default_rng(0)
+    model: Any = SimpleNamespace(traits=architecture.FAMILIES[family], hidden=4)
+    plan: Any = SimpleNamespace(
+        model=SimpleNamespace(architecture=model),
+        small=model,
+        selection=SimpleNamespace(hidden=np.arange(4)),
+    )
+    layers = [
+        Linear(
+            model,
+            {
+                "self_attn.o_proj.weight": rng.normal(size=(4, 4)),
+                "mlp.down_proj.weight": rng.normal(size=(4, 4)),
+                cutting.EXPERTS_OUT: rng.normal(size=(2, 4, 4)),
+            },
+        )
+        for _ in range(2)
+    ]
+    x = rng.normal(3, 1, (8, 5, 4))
+    y = x + 0.1 * rng.normal(size=x.shape)
+    fitted, after, after_small = cutting.repair_layer(plan, 1, *layers, x, y)
+    np.testing.assert_allclose(after, layers[0].run("layer", x), rtol=1e-12)
+    np.testing.assert_allclose(after_small, fitted.run("layer", y), rtol=1e-12)
+    missed = [np.square(layer.run("layer", y) - after).sum() for layer in (fitted, layers[1])]
+    assert missed[0] < 0.05 * missed[1]
+
+
+def test_a_layer_is_fitted_to_the_stream_that_enters_it_in_the_whole_decoder(tmp_path, monkeypatch):
+    """Layers 1 and 3 of 4 are removed. Made-up layers add a power of ten to the stream."""
+    model = model_of(tmp_path / "model", "qwen2", **CHOSEN | {"hidden_size": 12})
+    selection, seen = removal.whole(model.architecture)._replace(layers=np.array([0, 2])), []
+
+    def make_layer(architecture, params, i, tokens):
+        added = 10**i if architecture is model.architecture else -(10**i)
+        return SimpleNamespace(params=params, run=lambda name, x: x + added)
+
+    def repair_layer(plan, i, whole, small, x, y):
+        seen.append((i, x, y))
+        return small, whole.run("layer", x), small.run("layer", y) - 0.5
+
+    monkeypatch.setattr(cutting, "repair_layer", repair_layer)
+    monkeypatch.setattr(streams, "make_layer", make_layer)
+    monkeypatch.setattr(
+        streams, "embed", lambda architecture, ends, part: 3.0 + np.zeros_like(part)
+    )
+    monkeypatch.setattr(streams, "perplexity", lambda architecture, ends, x, following: x)
+    plan = cutting.plan(model, selection, Text(*np.zeros((2, 1, 2))), repaired=True)
+    found: dict[str, Any] = {}
+    assert dict(cutting.arrays(plan, found, lambda _: None))
+    assert seen == [(0, 3, 3), (2, 3 + 1 + 10, 3 - 1 - 0.5)]
+    assert found == {"cut": 3 - 1 - 10, "repaired": 3 - 1 - 10}
 
 
 def test_streams_begin_with_the_tokens_that_have_a_next_token(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 import safetensors.numpy as library
 
 from experiments.cli import InputError
+from experiments.files import LOCK
 from experiments.language import export, folders, naming, training
 from tests.support import language_models
 
@@ -191,6 +192,19 @@ def test_a_header_may_be_followed_by_nothing_and_a_folder_name_in_an_index_is_le
     index = {"weight_map": {"a": "elsewhere/x.safetensors"}}
     (tmp_path / folders.INDEX).write_text(json.dumps(index), encoding="utf-8")
     assert folders.tensors(tmp_path)["a"].read().shape == (0, 3)
+
+
+def test_files_of_a_model_are_copied_but_not_its_weights_its_sizes_or_its_lock(tmp_path):
+    copied = ("LICENSE", "README.md", "generation_config.json", "tokenizer.json", "tokenizer.model")
+    weights = ("pytorch_model.bin.index.json", folders.INDEX, folders.SINGLE, "tf_model.h5", "a.pt")
+    for name in (*copied, *weights, "pytorch_model.bin", "config.json", LOCK):
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    (tmp_path / "folder").mkdir()
+    target = tmp_path / "folder" / "small"
+    target.mkdir()
+    folders.copy_others(tmp_path, target)
+    found = {path.name: path.read_text(encoding="utf-8") for path in target.iterdir()}
+    assert found == {name: name for name in copied}
 
 
 def test_files_appear_together_or_not_at_all(tmp_path):
