@@ -1,6 +1,7 @@
 """Standard errors of repaired networks, and how an interrupted run resumes."""
 
 import json
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,6 +93,28 @@ def test_criteria_are_compared_on_the_draws_that_all_have():
     assert margin(near) == pytest.approx(7.314e-4, rel=1e-3)
 
 
+def test_margins_are_at_the_largest_share_of_each_network():
+    rng = np.random.default_rng(0)
+    table: Any = {
+        (network, ratio, name): {c: rng.normal(size=(2, 20)) for c in ("l1", "l2", "random")}
+        for network, ratios in (("a", (0.5, 0.2)), ("b", (0.3, 0.1)))
+        for ratio in ratios
+        for name in ("least squares", "recalibrated")
+    }
+    del table["b", 0.3, "least squares"]  # the run of this network is not finished
+    text = repair_page.answer(table)
+    first, second, third = (
+        f"{100 * (margin(table[network, ratio, name]) or 0):.1f} points"
+        for network, ratio, name in (
+            ("a", 0.5, "recalibrated"),
+            ("a", 0.5, "least squares"),
+            ("b", 0.3, "recalibrated"),
+        )
+    )
+    assert f"a, 50 % removed: {first} recalibrated and {second} after least squares; b" in text
+    assert f"b, 30 % removed: {third} recalibrated." in text
+
+
 def test_repairs_without_images_are_made_for_the_first_draw_and_for_all_random_channels():
     x = np.zeros((4, 2))
 
@@ -137,6 +160,52 @@ def test_a_repair_has_the_processor_time_and_the_memory_that_it_adds(monkeypatch
         (("l1", "folded"), "a", {"seconds": 2.5, "megabytes": 6.5}),
         (("none", "merged"), "b", {"seconds": 0.25, "megabytes": 0.5}),
     ]
+
+
+def test_every_draw_repairs_with_its_own_images_and_a_second_run_with_what_is_left(monkeypatch):
+    """Made-up images are their numbers. A made-up repair returns what decides its result."""
+    images, made, saved = [], [], []
+
+    def read(folder, split, start, count):
+        images.append((split, start, count))
+        return np.arange(start, start + count), np.zeros(count)
+
+    def repairs(task):
+        given = task.choice, task.ratio, task.draw, task.train[0].tolist()
+
+        def make(name):
+            made.append((name, *given))
+            return made[-1]
+
+        return {(task.choice, name): partial(make, name) for name in ("scaled", "folded")}
+
+    changed = {"images": read, "repairs": repairs, "network": lambda path: (None, "whole")}
+    changed |= {"correct": lambda graph, tree, test: (tree, len(test[0])), "pack": lambda x: x}
+    changed |= {"recalibrated": lambda graph, tree, batches: batches, "peak": lambda: 0}
+    for name, function in (changed | {"CHOICES": ("l1", "greedy")}).items():
+        monkeypatch.setattr(repair_images, name, function)
+    settings = repair_images.Settings(images=4, test=3, batch=2, draws=2, ratios=(0.25, 0.5))
+    save = lambda results: saved.append(results | {"rows": [*results["rows"]]})  # noqa: E731
+    repair_images.run(repair_images.Path(), repair_images.Path(), settings, {}, save)
+    expected = [
+        (repair, choice, ratio, draw, list(range(4 * draw, 4 * draw + 4)))
+        for draw in range(2)
+        for ratio in (0.25, 0.5)
+        for repair in ("folded", "scaled")  # `LAST` has the second
+        for choice in ("l1", "greedy")
+    ]
+    assert made == expected
+    for row, given in zip(saved[-1]["rows"], expected, strict=True):
+        named = row["repair"], row["criterion"], row["ratio"], row["draw"]
+        assert (named, row["correct"]) == (given[:4], (given, 3))
+    assert saved[-1]["whole"] == ("whole", 3)
+    fresh = [(np.ravel(batches).tolist(), n) for batches, n in saved[-1]["whole, recalibrated"]]
+    assert fresh == [([0, 1, 2, 3], 3), ([4, 5, 6, 7], 3)]
+    assert set(images) == {("test", 0, 3), ("train", 0, 4), ("train", 4, 4)}
+    made.clear()
+    repair_images.run(repair_images.Path(), repair_images.Path(), settings, saved[4], save)
+    assert made == expected[5:]
+    assert len(saved[-1]["whole, recalibrated"]) == 2
 
 
 def test_a_trained_network_needs_its_weights_and_images():
@@ -203,6 +272,24 @@ def test_repairs_of_a_small_network_are_as_recorded(small_network, monkeypatch):
     repair_images.run(repair_images.Path(), repair_images.Path(), settings, {}, saved.append)
     found = condense(saved[-1], "megabytes")
     assert_as_recorded("runs/repair_images", found, rtol=2e-3, atol=1e-4)
+
+
+def test_images_are_cropped_after_padding_and_half_are_flipped_from_left_to_right():
+    x = np.random.default_rng(0).normal(3, 1, (60, 32, 32, 2)).astype(np.float32)
+    found = recalibration.augment(np.random.default_rng(1), x)
+    padded = np.pad(x, ((0, 0), (4, 4), (4, 4), (0, 0)))
+    places = []
+    for image, around in zip(found, padded, strict=True):
+        places += [
+            (i, j, flipped)
+            for i, j in np.ndindex(9, 9)
+            for flipped, row in ((False, image), (True, image[:, ::-1]))
+            if np.array_equal(row, around[i : i + 32, j : j + 32])
+        ]
+    assert len(places) == 60
+    rows, columns, flips = map(np.array, zip(*places, strict=True))
+    assert set(rows) == set(columns) == set(range(9))
+    assert 0.3 < flips.mean() < 0.7  # three standard errors
 
 
 def test_a_recalibrated_small_network_is_as_recorded(small_network):
