@@ -352,8 +352,13 @@ def test_half_and_whole_networks_are_timed_for_the_same_texts(small_transformers
 
     monkeypatch.setattr(transformers, "BATCHES", (2, 3))
     pairs = transformers.pairs(apply, {"words": (50, 8), "down": (8, 6), "head": (6, 2)})
-    names = [f"{what}, batch {n}" for n in (2, 3) for what in ("blocks", "blocks and stream")]
-    assert [pair.name.partition(", ideal")[0] for pair in pairs] == names
+    # The whole network has 8 × 6 + 6 × 2 weights behind the words, the first smaller network has
+    # 4 × 6 + 6 × 2, and the second has 4 × 3 + 3 × 2.
+    shares = {"blocks": 36 / 60, "blocks and stream": 18 / 60}
+    names = [
+        f"{what}, batch {n}, ideal {share:.3f}" for n in (2, 3) for what, share in shares.items()
+    ]
+    assert [pair.name for pair in pairs] == names
     for pair, texts in zip(pairs, (2, 2, 3, 3), strict=True):
         (half, read), (whole, same) = map(arguments, (pair.ours, pair.peer))
         np.testing.assert_array_equal(read, same)

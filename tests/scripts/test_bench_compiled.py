@@ -130,6 +130,20 @@ def test_collectives_of_a_row_are_counted_and_their_bytes_summed():
     assert cells == ["a", "2×3", "4", "1 all-gather, 2 all-reduce", "28", "no"]
 
 
+def test_cells_show_the_numbers_of_their_columns_and_their_own_limits():
+    row = {"layer": "a", "shape": (2, 3), "dtype": "d", "mode": "m", "traffic": 1.25, "floor": 8}
+    row |= {"ratio_to_flax": 1.5, "temporary": 0.25, "limits": {"traffic": 2.0, "temporary": 3.0}}
+    row |= {"holds": True, "kernels": 7, "seconds": 9.04, "megabytes": 121.2, "function": "f"}
+    row |= {"size": "s", "ratio_to_arguments_and_results": 4.25, "notable": {"sort": 1, "dot": 2}}
+    compared = ["1.50 (≤ 2.00)", "0.25 (≤ 3.00)", "holds", "7"]
+    layers = ["a", "2×3", "d", "m", "1.25", "8", *compared, "9.0"]
+    assert TABLES["layers"].cells(row) == layers
+    assert TABLES["bottleneck"].cells(row) == ["a", "121", *compared, "9"]
+    assert TABLES["functions"].cells(row) == ["f", "s", "121", "4.2", "7", "2 dot, 1 sort"]
+    unlimited = row | {"limits": {"traffic": None, "temporary": 3.0}, "holds": None}
+    assert TABLES["layers"].cells(unlimited)[6:9] == ["1.50", "0.25 (≤ 3.00)", ""]
+
+
 @pytest.mark.parametrize("shape", ["256", "256,x", "256,0", ""])
 def test_an_odd_shape_is_refused(shape):
     with pytest.raises(InputError, match="--shapes must be sizes such as 256,56,56,256"):

@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 import train
 from experiments.cli import InputError
 from experiments.data import datasets
+from experiments.recipes import IN_MEMORY, STREAMED
 
 
 def make(folder, name="digits", *, dtype=np.uint8, classes=10, change=lambda x: x, train=40):
@@ -67,6 +68,17 @@ def not_a_number(x):
 def test_images_that_cannot_be_standardized_are_named(options, sentence, tmp_path):
     with pytest.raises(InputError, match=sentence):
         datasets.load("digits", make(tmp_path, **options))
+
+
+@pytest.mark.parametrize(
+    ("read", "names", "others"),
+    [(datasets.load, IN_MEMORY, STREAMED), (datasets.records, STREAMED, IN_MEMORY)],
+)
+def test_a_data_set_for_another_function_is_refused_before_its_folder(read, names, others):
+    for name in (*others, "unknown"):
+        known = f"must be one of {', '.join(names)}; got '{name}'"
+        with pytest.raises(InputError, match=known):
+            read(name, Path("missing"))
 
 
 def test_reading_many_images_is_announced(tmp_path, monkeypatch, capsys):

@@ -76,6 +76,15 @@ def test_every_convolution_is_scored(network):
     assert {shape[-1] for shape in shapes} == {16, 32, 64}
 
 
+def test_histograms_are_of_the_first_a_middle_and_the_last_kernel_of_several_pixels():
+    """The first, the middle and the last of all kernels have one pixel."""
+    kernels = {f"layer{i}": nnx.Conv(1, 4, (1, 1), rngs=nnx.Rngs(0)) for i in (0, 2, 4)}
+    kernels |= {f"layer{i}": nnx.Conv(1, 4, (3, 3), rngs=nnx.Rngs(0)) for i in (1, 3)}
+    state: Any = SimpleNamespace(params=nnx.state(nnx.Dict(kernels), nnx.Param))
+    names = [histogram["layer"] for histogram in networks.histograms(state)]
+    assert names == ["layer1", "layer3", "layer3"]
+
+
 def test_a_masked_channel_of_a_block_is_absent(network):
     state, logits = network
     keep = ~np.isin(np.arange(32), [3, 17])

@@ -11,12 +11,13 @@ from experiments.measures import analysis, pruned
 from experiments.pages import (
     analysis as analysis_page,
     compiled as compiled_page,
+    filter_settings as settings_page,
     plots,
     prune as prune_page,
     reproduce_criteria as criteria_page,
 )
 from tests.support.drawn_panels import record_panels
-from tests.support.made_up_results import PRUNED, made_up_accuracies, pruned_networks
+from tests.support.made_up_results import PRUNED, made_up_accuracies, over_seeds, pruned_networks
 
 
 @pytest.fixture
@@ -52,6 +53,29 @@ def test_bars_of_costs_are_what_is_left_of_them(panels):
     assert shares["ms, batch 1"] == 50
     assert shares["parameters"] == 100
     assert not any("images a second" in name for name in names)
+
+
+def from_top(axes):
+    """The names of the rows of a panel, from top to bottom."""
+    heights = axes.transData.transform([(1, y) for y in axes.get_yticks()])[:, 1]
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    return [labels[i] for i in np.argsort(-heights)]
+
+
+def test_rows_of_panels_are_in_the_order_of_the_tables(panels, monkeypatch):
+    prune_page._cost_panel(pruned_networks())
+    _, _, costs = prune_page.cost_table(pruned_networks())
+    names = [name for name, *_ in costs if "images a second" not in name]
+    assert from_top(panels["pruned / trained"]) == names
+    drawn = record_panels(monkeypatch, settings_page)
+    part = {"ks": over_seeds([0.5, 0.75])}
+    shown_groups = [group for shown in settings_page.PANELS for group in shown]
+    groups = {"base": "base"} | {f"{group} {i}": group for group in shown_groups for i in range(2)}
+    settings = {n: {"group": group, "before": part, "after": part} for n, group in groups.items()}
+    settings_page._figure({"settings": settings})
+    assert len(drawn) == len(settings_page.PANELS)
+    for shown, axes in drawn.items():
+        assert from_top(axes) == [name for name, group in groups.items() if group in shown]
 
 
 def test_cards_say_how_many_times_fewer_and_the_range_over_criteria():
@@ -169,6 +193,14 @@ def test_layers_are_counted_that_depart_from_gaussian_at_5_percent(ks, count):
     # 10 %.
     layer: Any = {"layer": "conv", "ks": ks, "weights": 10_000}
     assert f"{count} of 1 layers lie farther" in criteria_page.histograms_sentence([layer])
+
+
+def test_each_layer_departs_from_gaussian_by_its_own_number_of_weights():
+    """The critical values for 10,000, 100 and 400 weights are 0.0136, 0.136 and 0.0679."""
+    sizes = ((0.0137, 10_000), (0.13, 100), (0.07, 400))
+    layers: Any = [{"layer": "conv", "ks": ks, "weights": n} for ks, n in sizes]
+    for order in (layers, layers[::-1]):
+        assert "2 of 3 layers lie farther" in criteria_page.histograms_sentence(order)
 
 
 def layer(name, ks, bound):

@@ -202,6 +202,16 @@ def claims():
     return found
 
 
+def test_links_to_claims_lead_to_their_cards(claims, tmp_path):
+    claims = claims[:20]
+    cards = "".join(theorem_cards.card(claim, tmp_path) for claim in claims)
+    ids = set(re.findall(r'\bid="([^"]*)"', cards))
+    parts = theorem_page._standings(claims), theorem_page._by_number(claims)
+    surprises, numbers = (re.findall(r'href="#([^"]*)"', part) for part in parts)
+    assert surprises == [anchor(claims[3]["paper"], claims[3]["name"])]
+    assert {*surprises, *numbers} <= ids
+
+
 @pytest.mark.parametrize("standing", theorem_words.STANDINGS)
 def test_a_card_has_its_standing_and_says_if_it_is_not_as_recorded(standing, claims, tmp_path):
     name = standing.replace(" ", "-")

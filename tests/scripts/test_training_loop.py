@@ -1,5 +1,6 @@
 """Logs, progress, checkpoints and measurements during training; and how images are read."""
 
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -367,6 +368,13 @@ def test_an_error_of_the_last_write_is_raised_unless_another_comes_first(first, 
 
     with pytest.raises(KeyError if first else InputError, match=said):
         write()
+
+
+@pytest.mark.parametrize("library", ["absl", "asyncio", "concurrent.futures"])
+def test_libraries_do_not_log_the_traceback_of_a_failed_save(library, tmp_path, caplog):
+    with Checkpoints(tmp_path):
+        logging.getLogger(library).error("Traceback")
+    assert caplog.messages == []
 
 
 def test_another_folder_of_the_same_name_gets_no_checkpoint(tmp_path):
