@@ -236,6 +236,14 @@ def test_a_network_of_the_atlas_is_trained_by_adam_and_measured_with_running_ave
         np.testing.assert_allclose(seen, h * w["norms/0/scale"] + w["norms/0/bias"], atol=2e-3)
 
 
+def test_statistics_of_the_whole_set_are_of_all_training_samples(small):
+    norm = atlas.norms(per_pixel=False)["batch norm"]
+    _, params, rest = nnx.split(small.build(norm=norm, rngs=nnx.Rngs(0)), nnx.Param, ...)
+    found = flat(atlas.program(small, norm).whole_set((params, rest))[1])
+    np.testing.assert_allclose(found["norms/0/mean"], small.x_train.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(found["norms/0/var"], small.x_train.var(0), rtol=2e-3)
+
+
 def test_the_outputs_for_a_text_are_of_its_last_token(small):
     class Table(Small):
         def __call__(self, x):

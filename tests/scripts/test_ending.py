@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,6 +15,17 @@ import pytest
 
 import train
 from experiments import cli, signals
+
+
+@pytest.mark.parametrize("hard", [2 * cli.ADDRESS_SPACE, resource.RLIM_INFINITY])
+def test_the_limit_of_the_address_space_in_force_is_checked(hard, monkeypatch):
+    """A process may raise its soft limit, which is in force, up to its hard limit."""
+    limits = {"soft": cli.ADDRESS_SPACE}
+    monkeypatch.setattr(cli.resource, "getrlimit", lambda kind: (limits["soft"], hard))
+    cli.check_start()
+    limits["soft"] //= 2
+    with pytest.raises(cli.InputError, match="at least 4096 MiB; the limit is 2048 MiB"):
+        cli.check_start()
 
 
 @pytest.mark.parametrize(

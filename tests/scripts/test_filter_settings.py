@@ -13,7 +13,7 @@ import pytest
 import filter_settings as command
 from experiments.data import datasets
 from experiments.data.datasets import Images
-from experiments.measures import filter_settings, filter_tests, filter_training
+from experiments.measures import analysis, filter_settings, filter_tests, filter_training
 from experiments.measures.filter_training import Setting
 from experiments.pages import filter_settings as settings_page
 from tests.support.recorded import assert_as_recorded, condense
@@ -309,6 +309,33 @@ def test_gaussian_filters_fail_nothing_and_others_what_they_are_made_to(monkeypa
     assert runs == ["g", "u", "s"]  # the second call reads the file
     filter_tests.measure({"g": settings["g"]}, digits(), 3, **options)
     assert runs == ["g", "u", "s", "g"]  # another number of networks needs a new run
+
+
+def test_measures_of_a_layer_are_of_its_own_shape_and_seed(monkeypatch):
+    """The filters of layers 2 and 3 have 9 · 4 and 9 · 7 dims. Made-up measures differ by seed."""
+    names = ("ks", "shape", "std_spread", "mean", "largest_eigenvalue", "high_edge", "l1_l2")
+    names += ("mean_equivalence_p_value", *(f"p_{test}" for test in analysis.TESTS))
+    values = {name: np.array([-1.0, 1.0]) * (i + 2) for i, name in enumerate(names)}
+
+    def measured(filters, drawn):
+        assert filters.shape == (2, *drawn)
+        return values
+
+    monkeypatch.setattr(filter_tests, "_measure", measured)
+    monkeypatch.setattr(filter_tests, "gaussian", lambda n, dims: ((n, dims), n / dims))
+    kernels = [np.zeros((2, 3, 3, *channels), np.float32) for channels in ((1, 4), (4, 7), (7, 5))]
+    rows = list(filter_tests.run_tests(kernels))
+    shapes = [(2, 7, 36), (3, 5, 63)]
+    for row, (layer, n, dims, seed) in zip(
+        rows, [(*shape, seed) for shape in shapes for seed in range(2)], strict=True
+    ):
+        own = {name: value[seed] for name, value in values.items()}
+        assert row["p_values"] == {test: own[f"p_{test}"] for test in analysis.TESTS}
+        expected = {"layer": layer, "seed": seed, "ks": own["ks"], "shape": own["shape"]}
+        expected |= {"mean": abs(own["mean"]), "spearman": own["l1_l2"] - n / dims}
+        expected |= {"largest": own["largest_eigenvalue"] / own["high_edge"]}
+        expected |= {"std_spread": own["std_spread"] * (2 * dims) ** 0.5}
+        assert {name: row[name] for name in expected} == pytest.approx(expected)
 
 
 def test_the_command_writes_a_page_of_small_networks(monkeypatch, tmp_path, capsys):

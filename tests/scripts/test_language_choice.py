@@ -341,7 +341,7 @@ def test_a_repaired_layer_comes_with_the_streams_after_it(family):
         small=model,
         selection=SimpleNamespace(hidden=np.arange(4)),
     )
-    layers = [
+    layers: list[Any] = [
         Linear(
             model,
             {
@@ -352,12 +352,13 @@ def test_a_repaired_layer_comes_with_the_streams_after_it(family):
         )
         for _ in range(2)
     ]
+    whole, small = layers
     x = rng.normal(3, 1, (8, 5, 4))
     y = x + 0.1 * rng.normal(size=x.shape)
-    fitted, after, after_small = cutting.repair_layer(plan, 1, *layers, x, y)
-    np.testing.assert_allclose(after, layers[0].run("layer", x), rtol=1e-12)
+    fitted, after, after_small = cutting.repair_layer(plan, 1, whole, small, x, y)
+    np.testing.assert_allclose(after, whole.run("layer", x), rtol=1e-12)
     np.testing.assert_allclose(after_small, fitted.run("layer", y), rtol=1e-12)
-    missed = [np.square(layer.run("layer", y) - after).sum() for layer in (fitted, layers[1])]
+    missed = [np.square(layer.run("layer", y) - after).sum() for layer in (fitted, small)]
     assert missed[0] < 0.05 * missed[1]
 
 
