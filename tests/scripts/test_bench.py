@@ -305,6 +305,17 @@ def arguments_size(call):
     return sum(np.size(leaf) for leaf in jax.tree.leaves(call.args))
 
 
+def test_rows_of_distances_are_named_by_the_shapes_that_are_timed(monkeypatch, capsys):
+    for name, value in {"FEATURES": (5, 2), "JOINT": (4, 3), "LARGE": (8, 3)}.items():
+        monkeypatch.setattr(distances, name, value)
+    monkeypatch.setattr(distances, "full_size", lambda: (1.25, 2.5))
+    monkeypatch.setattr(distances, "ott_quantiles", lambda: None)
+    names = [pair.name for group in distances.groups().values() for pair in group()]
+    gradients = "gradients of emd_1d by both samples (5,2) / emd_1d"
+    assert names == ["emd_1d (5,2) / scipy", gradients, "emd (4,3) / scipy"]
+    assert "emd (8, 3), once: 1.2 s, 2.50 GB\n" in capsys.readouterr().out
+
+
 def test_half_the_work_is_timed_of_any_network(monkeypatch):
     build = {"small": lambda rngs: models.CifarResNet(8, classes=10, rngs=rngs)}
     sizes = {"BUILD": build, "SIDE": 8, "ROUND_TO": 4, "MIN_CHANNELS": 12}
