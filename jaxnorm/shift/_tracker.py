@@ -1,5 +1,6 @@
 """Measures the shift and the moments of a network's layers during training."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -79,32 +80,32 @@ def _on_device(
     return (x, y), means, paired_upper_bound(x, y), channels
 
 
-def stream_moments(
-    outputs: Callable[[Array], Layers], batches: Iterable[Array]
-) -> dict[str, Moments]:
+def stream_moments(outputs: Callable[[Any], Layers], batches: Iterable[Any]) -> dict[str, Moments]:
     """The moments of every channel of every layer over all `batches`, computed one batch at a time.
 
     Args:
       outputs: A function, preferably compiled, from a batch of inputs to a dictionary with the
         outputs of each layer, channels last.
-      batches: Batches of inputs, of any size.
+      batches: Batches of inputs, of any size. In every layer, the weight of a batch is the number
+        of its samples, and for images the number of its pixels.
 
     Raises:
       ValueError: `batches` is empty.
     """
 
     check_function(outputs, "outputs", "lambda x: ...")
-    total, seen = None, 0
+    total: dict[str, Moments] = {}
+    seen: dict[str, int] = {}
     for batch in batches:
-        new = {name: _moments(y) for name, y in _by_layer(outputs(batch)).items()}
-        if total is None:
-            total = new
-        else:
-            _check_names(new, total)
-            counts = jnp.float32(seen), jnp.float32(len(batch))
-            total = {name: _merge(total[name], new[name], *counts) for name in total}
-        seen += len(batch)
-    if total is None:
+        layers = _by_layer(outputs(batch))
+        if total:
+            _check_names(layers, total)
+        for name, y in layers.items():
+            new, count = _moments(y), math.prod(y.shape[:-1])
+            if name in total:
+                new = _merge(total[name], new, jnp.float32(seen[name]), jnp.float32(count))
+            total[name], seen[name] = new, seen.get(name, 0) + count
+    if not total:
         raise ValueError("batches must hold at least one batch; got none")
     return total
 

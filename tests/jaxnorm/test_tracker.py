@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from scipy import stats
 
 import jaxnorm
 from jaxnorm.nnx import layer_outputs
@@ -180,6 +181,24 @@ def test_streamed_moments_are_those_of_the_whole(key):
     found = stream_moments(lambda z: {"cubes": z}, (x[i : i + 5] for i in range(0, 23, 5)))
     for part, expected in zip(found["cubes"], jaxnorm.moments(x, axis=(0, 1)), strict=True):
         np.testing.assert_allclose(part, expected, rtol=1e-9)
+
+
+def test_streamed_moments_count_the_pixels_of_images_of_different_sizes():
+    """The batches are dictionaries; the second layer sees only every other pixel of a column."""
+    rng = np.random.default_rng(0)
+    shapes = [(2, 8, 4, 3), (5, 2, 2, 3), (1, 4, 4, 3)]
+    images = [rng.gamma(k + 1.0, size=shape) for k, shape in enumerate(shapes)]
+
+    def outputs(batch):
+        return {"all": batch["image"], "half": batch["image"][:, ::2]}
+
+    given = [{"image": jnp.asarray(image), "label": jnp.zeros(9)} for image in images]
+    found = stream_moments(outputs, given)
+    for name, step in (("all", 1), ("half", 2)):
+        pixels = np.concatenate([image[:, ::step].reshape(-1, 3) for image in images])
+        np.testing.assert_allclose(found[name].mean, pixels.mean(0), rtol=1e-9)
+        np.testing.assert_allclose(found[name].var, pixels.var(0), rtol=1e-9)
+        np.testing.assert_allclose(found[name].kurtosis, stats.kurtosis(pixels) + 3, rtol=1e-9)
 
 
 def test_a_stream_never_holds_two_batches():
