@@ -26,7 +26,7 @@ def dyt(
     `jaxnorm.shift.dyt_bounds`.
 
     Args:
-      x: The batch, with samples on the first axis and features on the last axis.
+      x: One sample or a batch, with features on the last axis.
       alpha: The factor α inside tanh. Zhu et al. use one α for all features, initialized to 0.5.
       scale: The factor γ, a number or one per feature, by default 1.
       bias: The summand β, a number or one per feature, by default 0.
@@ -40,7 +40,7 @@ def dyt(
       [[ 0.     0.924]
        [ 2.    -2.   ]]
     """
-    check_features(x)
+    check_features(x, single=True)
     h = promote_to_float32(x) * _along("alpha", alpha, x)
     return affine(jnp.tanh(h), scale, bias).astype(jnp.result_type(x))
 
@@ -58,7 +58,7 @@ def derf(
     `jaxnorm.shift.derf_bounds`.
 
     Args:
-      x: The batch, with samples on the first axis and features on the last axis.
+      x: One sample or a batch, with features on the last axis.
       alpha: The factor α inside erf. The paper has one α for all features, initialized to 0.5.
       offset: The summand s inside erf. The paper has one s for all features, initialized to 0.
       scale: The factor γ, a number or one per feature, by default 1.
@@ -73,7 +73,7 @@ def derf(
       [[ 0.     1.041]
        [ 2.    -2.   ]]
     """
-    check_features(x)
+    check_features(x, single=True)
     h = promote_to_float32(x) * _along("alpha", alpha, x) + _along("offset", offset, x)
     return affine(jax.scipy.special.erf(h), scale, bias).astype(jnp.result_type(x))
 

@@ -197,13 +197,17 @@ def shift_near_mean(
     return h - channels(shift, h), shift
 
 
-def check_features(x: Array) -> None:
-    """Raise unless `x` is an array of floats with features on its last axis."""
+def check_features(x: Array, *, single: bool = False) -> None:
+    """Raise unless `x` is an array of floats with features on its last axis.
+
+    If `single` is true, `x` may be one vector of features.
+    """
     check_array(x, "x")
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise TypeError(f"x must be of a floating dtype; got {x.dtype}")
-    if x.ndim < 2 or x.shape[-1] == 0:
-        raise ValueError(f"x must have shape (samples, ..., features); got {x.shape}")
+    if x.ndim < (1 if single else 2) or x.shape[-1] == 0:
+        shape = "(..., features)" if single else "(samples, ..., features)"
+        raise ValueError(f"x must have shape {shape}; got {x.shape}")
 
 
 def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums:
@@ -300,6 +304,11 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
     check_statistics(a, "a")
     check_statistics(b, "b")
     check_same_features(a.mean, b.mean)
+    return merge_features(a, b)
+
+
+def merge_features(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
+    """The result of `merge_statistics`, without checks; every feature may have its own count."""
     count, mean, share, (deviation_a, deviation_b) = merge_means(a, b)
     var_a = jnp.where(a.count > 0, a.var, 0) + jnp.square(deviation_a)
     var_b = jnp.where(b.count > 0, b.var, 0) + jnp.square(deviation_b)

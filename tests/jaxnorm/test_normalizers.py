@@ -60,6 +60,27 @@ def test_pointwise_layers_element_by_element(shape):
     np.testing.assert_allclose(found, erf, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("name", STATELESS)
+def test_a_layer_without_statistics_accepts_one_vector(name):
+    """A model may be written for one sample and mapped over the batch by `vmap`."""
+    x = jnp.asarray(case((6, 5))[0], "float32")
+    layer = getattr(jaxnorm.nnx, name)(5, rngs=nnx.Rngs(0))
+    expected = layer(x)
+    np.testing.assert_allclose(jax.vmap(layer)(x), expected, rtol=1e-6)
+    np.testing.assert_allclose(layer(x[0]), expected[0], rtol=1e-6)
+    module = getattr(jaxnorm.linen, name)()
+    found, _ = module.init_with_output(jax.random.key(0), x[0])
+    np.testing.assert_allclose(found, expected[0], rtol=1e-6)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_pointwise_layers_refuse_what_has_no_features():
+    for shape in ((), (0,), (3, 0)):
+        for layer in (jaxnorm.dyt, jaxnorm.derf):
+            with pytest.raises(ValueError, match=r"x must have shape \(\.\.\., features\); got"):
+                layer(jnp.ones(shape), 0.5)
+
+
 def test_dyt_and_derf_have_the_slopes_of_their_papers_at_zero():
     """The slopes at 0 are α and 2α/√π. For large inputs, both layers give ±1, also in bfloat16."""
     for layer, slope in ((jaxnorm.dyt, 0.5), (jaxnorm.derf, 1 / math.sqrt(math.pi))):
