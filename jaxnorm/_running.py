@@ -48,6 +48,7 @@ def updates(use_running_average: bool, *choices: bool | None) -> bool:
 
     If all choices are None, running statistics are updated only in training.
     """
+    check_flags(use_running_average=use_running_average)
     return next((choice for choice in choices if choice is not None), not use_running_average)
 
 
@@ -84,7 +85,7 @@ def apply(
     If `use` is true, `x` is normalized by `running`, and otherwise by the statistics of `x`.
     """
     check_axis(x, axis)
-    check_flags(use_running_average=use, update_running_average=update)
+    check_flags(update_running_average=update)
     features = running.mean.shape[0]
     if x.shape[axis] != features:
         raise ValueError(f"axis {axis} of x must hold {features} features; got shape {x.shape}")

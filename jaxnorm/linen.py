@@ -21,7 +21,14 @@ from jaxnorm._running import Normalize, Running, apply, check_axis, updates
 from jaxnorm._statistics import AxisName, BatchStatistics, Correction, bessel
 from jaxnorm._unitize import unitize
 from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
-from jaxnorm.internal import check_dtype, check_flags, check_function, check_range, choose_eps
+from jaxnorm.internal import (
+    check_dtype,
+    check_flags,
+    check_function,
+    check_range,
+    check_whole,
+    choose_eps,
+)
 
 __all__ = ["BatchNorm", "BatchRenorm", "Derf", "DyT", "Unitization", "UnitizedBatchNorm"]
 
@@ -59,6 +66,7 @@ class _RunningNorm(linen.Module):
             "use_running_average", self.use_running_average, use_running_average
         )
         check_range(self.momentum, "momentum", 1.0)
+        check_whole(groups=self.groups)
         check_axis(x, self.axis)
         update = updates(use, update_running_average, self.update_running_average)
         shape = (x.shape[self.axis],)
@@ -71,9 +79,9 @@ class _RunningNorm(linen.Module):
             **_scale_and_bias(self, x, self.axis),
             eps=choose_eps(self.epsilon, self.eps),
             correction=self.correction,
-            groups=self.groups,
-            # Linen may initialize the parameters outside of vmap or shard_map, where `axis_name` is
-            # unknown.
+            # Linen may initialize the parameters with a single sample, and outside of vmap or
+            # shard_map, where `axis_name` is unknown.
+            groups=min(self.groups, 1) if self.is_initializing() else self.groups,
             axis_name=None if self.is_initializing() else self.axis_name,
             axis_index_groups=None if self.is_initializing() else self.axis_index_groups,
         )

@@ -92,8 +92,11 @@ def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
     communication if the stride divides the number of samples on each device.
     """
     sharding = jax.typeof(x).sharding
-    strides, rest = [1] * x.ndim, min(128, max(1, math.prod(x.shape[:-1]) // 2))
-    for axis in (*range(1, x.ndim - 1), 0):
+    # The stride is 1 along an axis of unknown size, as in an export for any batch size.
+    known = [axis for axis in (*range(1, x.ndim - 1), 0) if isinstance(x.shape[axis], int)]
+    strides = [1] * x.ndim
+    rest = min(128, max(1, math.prod(x.shape[axis] for axis in known) // 2))
+    for axis in known:
         size, devices = x.shape[axis], _devices(sharding.mesh, sharding.spec[axis])
         # On Auto axes the sharding is not known, so the axis may be split over all devices.
         if axis == 0 and devices == 1:

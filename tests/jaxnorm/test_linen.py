@@ -68,9 +68,34 @@ def test_initialization_updates_no_statistics_and_needs_no_mapped_axis(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_layer_with_ghost_batches_is_initialized_by_one_sample(name):
+    layer = getattr(jaxnorm.linen, name)(use_running_average=False, groups=4)
+    variables = layer.init(jax.random.key(0), batch()[:1])
+    expected = layer.init(jax.random.key(0), batch())
+    jax.tree.map(np.testing.assert_array_equal, variables, expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_choice_between_training_and_inference_must_be_made(name):
     with pytest.raises(Exception, match="use_running_average"):
         getattr(jaxnorm.linen, name)().init(jax.random.key(0), batch())
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", NAMES)
+def test_the_choice_between_training_and_inference_must_be_static(name):
+    """Under `jit`, an argument `train` of the step is traced unless it is a static argument."""
+    x = batch()
+    layer = getattr(jaxnorm.linen, name)()
+    new = getattr(jaxnorm.nnx, name)(3, rngs=nnx.Rngs(0))
+    message = "use_running_average must be True or False; got a traced value: make it a static arg"
+    for call in (
+        lambda use: layer.init(jax.random.key(0), x, use),
+        lambda use: nnx.clone(new)(x, use),
+        lambda use: nnx.clone(new)(x, use_running_average=use, update_running_average=False),
+    ):
+        with pytest.raises(TypeError, match=message):
+            jax.jit(call)(True)
 
 
 def test_a_mask_counts_what_it_keeps():

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from flax import linen, nnx
 
 import jaxnorm
 from jaxnorm.nnx import BatchNorm
+from tests.support.layers import layer_functions
 
 RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.gamma(2.0, size=(12, 3)), "float32")
@@ -132,3 +134,22 @@ def test_averaged_weights_need_their_own_statistics():
     jaxnorm.nnx.recalibrate(average, [X[:4], X[4:]])
     np.testing.assert_allclose(average.norm.mean[...], h.mean(0), rtol=1e-4)
     np.testing.assert_allclose(average.norm.var[...], h.var(0), rtol=1e-4)
+
+
+# jaxtyping cannot compare the sizes of axes of which one is unknown.
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("function", layer_functions())
+@pytest.mark.parametrize("shape", ["n, 3", "n, 4, 4, 3", "n, h, w, 3"])
+def test_training_is_exported_for_any_batch_size(function, shape):
+    """With a known size, the shift of the statistics is a mean of a part of the batch."""
+    alpha = (0.5,) if function is jaxnorm.unitized_batch_norm else ()
+    exported = jax.export.export(jax.jit(lambda x: function(x, *alpha)))(
+        jax.ShapeDtypeStruct(jax.export.symbolic_shape(shape), "float32")
+    )
+    sides = len(exported.in_avals[0].shape) - 2
+    for samples in (1, 12):
+        x = jnp.asarray(RNG.gamma(2.0, size=(samples, *[4] * sides, 3)), "float32")
+        for found, expected in zip(
+            *map(jax.tree.leaves, (exported.call(x), function(x, *alpha))), strict=True
+        ):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
