@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from jaxnorm._statistics import channels
 from jaxnorm.internal import promote_to_float32
-from jaxnorm.nnx._layers import BatchNorm, RunningNorm, UnitizedBatchNorm
+from jaxnorm.nnx._layers import BatchNorm, BatchRenorm, RunningNorm, UnitizedBatchNorm
 
 OPTIONS = {
     "use_running_average",
@@ -56,13 +56,14 @@ def replace_batch_norm(
     adds no parameters, you can continue to use the old optimizer.
 
     Args:
-      model: A model with at least one batch norm as an attribute, or in an `nnx.List` or
-        `nnx.Dict`. `replace_batch_norm` does not find a layer in the closure of a plain function.
+      model: A model with at least one batch norm as an attribute, or in a container that is an
+        attribute. `replace_batch_norm` does not find a layer in the closure of a plain function.
       layer: `BatchNorm`, `UnitizedBatchNorm`, or one of these classes with options, such as
         `partial(UnitizedBatchNorm, factor=jaxnorm.bounded)`.
 
     Raises:
       TypeError: `layer` is neither `BatchNorm` nor `UnitizedBatchNorm`, or `model` is not a module.
+        The class of a batch norm is your own, with its own `__call__`.
       ValueError: `model` has no batch norm, or a batch norm without recentering or rescaling would
         become unitized.
 
@@ -78,9 +79,15 @@ def replace_batch_norm(
     new = {id(old): _replacement(old, layer) for old in replaced}
     for _, module in list(nnx.iter_modules(model)):
         for name, child in list(vars(module).items()):
-            if id(child) in new:
-                setattr(module, name, new[id(child)])
+            if any(id(part) in new for part in jax.tree.leaves(child, is_leaf=_is_node)):
+                swap = lambda part: new.get(id(part), part)  # noqa: E731
+                setattr(module, name, nnx.data(jax.tree.map(swap, child, is_leaf=_is_node)))
     return new.get(id(model), model)
+
+
+def _is_node(part: Any) -> bool:
+    """Whether `part` is a module or a variable, which is also a pytree."""
+    return isinstance(part, nnx.Pytree | nnx.Variable)
 
 
 def batch_norms(model: nnx.Module) -> list[RunningNorm | nnx.BatchNorm]:
@@ -112,6 +119,8 @@ def _replacement(
             "layer must be jaxnorm.nnx.BatchNorm, jaxnorm.nnx.UnitizedBatchNorm or a partial of "
             f"one; got {got}"
         )
+    kinds = nnx.BatchNorm, BatchNorm, UnitizedBatchNorm, BatchRenorm
+    _check_call(old, "a batch norm of the model", *kinds)
     parts = [vars(old).get(part, True) for part in PARTS]
     if made is UnitizedBatchNorm and not all(parts):
         raise ValueError(
@@ -126,7 +135,22 @@ def _replacement(
     for name in (*PARTS, "alpha"):
         if name in vars(old) and name in vars(new):
             setattr(new, name, vars(old)[name])
+    if isinstance(new, UnitizedBatchNorm) and new.alpha.shape != old.mean.shape:
+        # The old layer is a stack of layers by nnx.vmap.
+        new.alpha.set_value(jnp.broadcast_to(new.alpha[...], old.mean.shape))
     return new
+
+
+def _check_call(layer: Any, name: str, *kinds: type[Any]) -> None:
+    """Raise `TypeError` if the class of `layer` has another `__call__` than the classes `kinds`.
+
+    Such a subclass, for example `nnx.LoRALinear`, computes something else.
+    """
+    if type(layer).__call__ not in [kind.__call__ for kind in kinds]:
+        raise TypeError(
+            f"{name} must not have a __call__ of its own, which would be lost; got "
+            f"{type(layer).__name__}"
+        )
 
 
 def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *shape"]) -> nnx.Module:
@@ -191,7 +215,8 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
         last axis.
 
     Raises:
-      TypeError: `norm` is not a `BatchNorm`, or `layer` is not a convolution or dense layer.
+      TypeError: `norm` is not a `BatchNorm`, or `layer` is not a convolution or dense layer. A
+        subclass with its own `__call__`, such as `nnx.LoRALinear`, is also refused.
       ValueError: The features of `layer` and `norm` differ, or `norm` acts along another axis.
 
     Example:
@@ -210,6 +235,8 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
         raise TypeError(f"norm must be a batch norm; got {type(norm).__name__}")
     if not isinstance(layer, nnx.Conv | nnx.Linear):
         raise TypeError(f"layer must be a convolution or a dense layer; got {type(layer).__name__}")
+    _check_call(norm, "norm", BatchNorm, nnx.BatchNorm)
+    _check_call(layer, "layer", nnx.Conv, nnx.Linear)
     kernel = layer.kernel[...]
     if kernel.shape[-1] != norm.num_features or norm.axis != -1:
         raise ValueError(

@@ -1,5 +1,6 @@
 """Replacement, recalibration and folding of batch norms in whole models."""
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -426,6 +427,105 @@ def test_a_convolution_fits_the_outputs_that_are_kept(inputs, outputs, groups, k
     conv.bias = nnx.Param(conv.bias[...][index])
     found = fit_widths(conv)(x)
     np.testing.assert_allclose(found, expected[..., index], rtol=1e-5, atol=1e-6)
+
+
+@jax.tree_util.register_dataclass
+@dataclass
+class Pair:
+    """A container that JAX knows, and that cannot be changed by an index."""
+
+    first: Any
+    second: Any
+
+
+CONTAINERS: dict[str, Any] = {
+    "nnx.List": nnx.List,
+    "nnx.Dict": lambda norms: nnx.Dict(a=norms[0], b=norms[1]),
+    "list": lambda norms: nnx.data(list(norms)),
+    "tuple": lambda norms: nnx.data(tuple(norms)),
+    "dict": lambda norms: nnx.data({"a": norms[0], "b": [norms[1]]}),
+    "dataclass": lambda norms: nnx.data(Pair(*norms)),
+    "nested": lambda norms: nnx.data([(nnx.Sequential(norms[0]),), {"a": norms[1]}]),
+}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("old", [nnx.BatchNorm, jaxnorm.nnx.BatchNorm])
+def test_layers_in_containers_are_replaced(container, old):
+    norms = [old(3, rngs=nnx.Rngs(0)) for _ in range(2)]
+    model: Any = nnx.Module()
+    model.norms = CONTAINERS[container](norms)
+    before = [path for path, _ in nnx.to_flat_state(nnx.state(model))]
+    replace_batch_norm(model, UnitizedBatchNorm)
+    found = [m for _, m in nnx.iter_modules(model) if not isinstance(m, nnx.Sequential)]
+    found = [m for m in found if hasattr(m, "mean")]
+    assert [type(m) for m in found] == [UnitizedBatchNorm] * 2
+    assert [m.scale for m in found] == [norm.scale for norm in norms]
+    after = [path for path, _ in nnx.to_flat_state(nnx.state(model)) if path[-1] != "alpha"]
+    assert after == before
+
+
+@pytest.mark.parametrize("old", [nnx.BatchNorm, jaxnorm.nnx.BatchNorm])
+def test_layers_that_were_stacked_for_a_scan_are_replaced(old):
+    """The parameter alpha has one vector for each layer of the stack."""
+
+    @nnx.split_rngs(splits=3)
+    @nnx.vmap(in_axes=0, out_axes=0)
+    def make(rngs):
+        return nnx.Sequential(nnx.Linear(4, 4, rngs=rngs), old(4, rngs=rngs))
+
+    @nnx.scan(in_axes=(0, nnx.Carry), out_axes=nnx.Carry)
+    def run(layers, x):
+        return layers(x)
+
+    model: Any = make(nnx.Rngs(0))
+    x = batch(shape=(8, 4))
+    expected = run(nnx.clone(model), x)
+    replace_batch_norm(model, UnitizedBatchNorm)
+    assert model.layers[1].alpha.shape == (3, 4)
+    np.testing.assert_allclose(run(model, x), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("old", [nnx.BatchNorm, UnitizedBatchNorm])
+def test_layers_of_a_model_without_values_are_replaced(old):
+    model: Any = nnx.eval_shape(lambda: nnx.Sequential(old(3, rngs=nnx.Rngs(0))))
+    replace_batch_norm(model, UnitizedBatchNorm)
+    assert model.layers[0].alpha.shape == model.layers[0].scale.shape == (3,)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("norm", [nnx.BatchNorm, jaxnorm.nnx.BatchNorm, UnitizedBatchNorm])
+def test_a_layer_with_its_own_call_is_refused(norm: Any):
+    """Its replacement, or the folded layer, would not do what its own call does."""
+
+    class Activated(norm):
+        def __call__(self, x):
+            return nnx.relu(super().__call__(x))
+
+    class Renamed(norm):
+        pass
+
+    rngs = nnx.Rngs(0)
+    own = Activated(4, rngs=rngs)
+    with pytest.raises(TypeError, match=r"norm of the model must not have a __call__ .*; got Act"):
+        replace_batch_norm(nnx.Sequential(own))
+    if norm is not UnitizedBatchNorm:
+        with pytest.raises(
+            TypeError, match=r"^norm must not have a __call__ of its own, .*; got Act"
+        ):
+            fold(nnx.Linear(3, 4, rngs=rngs), own)
+    assert isinstance(replace_batch_norm(Renamed(4, rngs=rngs)), jaxnorm.nnx.BatchNorm)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_dense_layer_with_an_adapter_is_not_folded():
+    """The output of the adapter would not be scaled."""
+    rngs = nnx.Rngs(0)
+    layer = nnx.LoRALinear(3, 4, lora_rank=2, rngs=rngs)
+    with pytest.raises(
+        TypeError, match=r"^layer must not have a __call__ of its own, .*; got LoRAL"
+    ):
+        fold(layer, jaxnorm.nnx.BatchNorm(4, rngs=rngs))
 
 
 @pytest.mark.usefixtures("unchecked")
