@@ -13,6 +13,7 @@ from jaxnorm._running import Normalize, updates
 from jaxnorm._statistics import BatchStatistics, merge_statistics
 from jaxnorm.internal import check_array, check_function, check_whole
 from jaxnorm.nnx._layers import BatchRenorm, RunningNorm
+from jaxnorm.nnx._models import changes
 from jaxnorm.nnx._surgery import batch_norms
 
 Loss = Callable[[nnx.Module, Any], Float[Array, ""]]
@@ -28,12 +29,13 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
     L passes over the batch for the statistics, and one pass for the loss. The gradient takes L + 1
     further passes over the batch. If the whole batch fits into memory with `nnx.remat`, use
     `nnx.remat`, which is faster. The running statistics are updated once, with the statistics of
-    the whole batch.
+    the whole batch. All other state of the model, such as the counters of random keys, becomes the
+    state after the last microbatch, except the values that `sow` records.
 
     Args:
       loss: A function of a model in training mode and a batch; its result is a mean over the
         samples of the batch. `loss` must call every batch norm once. Random numbers of the model,
-        such as dropout masks, are the same for every microbatch.
+        such as dropout masks, are the same for every microbatch of a call.
       microbatches: The number of parts, each with the same number of consecutive samples.
 
     Returns:
@@ -41,10 +43,10 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
 
     Raises:
       ValueError: `microbatches` is less than 1 or does not divide the number of samples. The model
-        has a batch norm of Flax, a `BatchRenorm`, a batch norm with groups or in inference mode, or
-        a batch norm that `loss` does not call exactly once. `loss` calls a batch norm in inference
-        mode, or with an `update_running_average` that differs from the batch norm's own. The result
-        of `loss` is not one number.
+        has a batch norm of Flax, a `BatchRenorm`, a batch norm with groups or in inference mode,
+        batch norms that `nnx.vmap` stacked, or a batch norm that `loss` does not call exactly once.
+        `loss` calls a batch norm in inference mode, or with an `update_running_average` that
+        differs from the batch norm's own. The result of `loss` is not one number.
 
     Example:
       >>> from jaxnorm.nnx import BatchNorm
@@ -82,7 +84,8 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
         given, _ = jax.lax.scan(
             lambda given, _: (merged(state, given), None), given, length=max(len(norms) - 1, 0)
         )
-        losses = jax.lax.map(lambda part: one(state, given, part)[0], parts)
+        losses, changed = jax.lax.map(lambda part: one(state, given, part)[::2], parts)
+        nnx.update(model, jax.tree.map(lambda x: x[-1], changed))
         for norm, statistics in zip(norms, given, strict=True):
             if updates(False, norm.update_running_average):
                 norm._update(statistics)
@@ -130,10 +133,11 @@ def _recorder(kind: type[RunningNorm]) -> type[Any]:
 
 def _one(
     loss: Loss, graph: Any, state: Any, given: list[BatchStatistics], part: Any
-) -> tuple[Array, list[BatchStatistics]]:
-    """A microbatch's loss under `given` statistics, and the microbatch's own statistics."""
+) -> tuple[Array, list[BatchStatistics], Any]:
+    """A microbatch's loss under `given` statistics, its own statistics, and the changed state."""
     model = nnx.merge(graph, state, copy=True)
     norms: list[Any] = batch_norms(model)
+    running = [(norm.mean[...], norm.var[...]) for norm in norms]
     for norm, statistics in zip(norms, given, strict=True):
         mean, var, count = statistics
         norm.__class__ = _recorder(type(norm))
@@ -142,11 +146,16 @@ def _one(
         norm.mean.set_value(mean)
         norm.var.set_value(var if norm.correction is None else var * norm.correction(count))
     value = loss(model, part)
-    if jnp.shape(value) != ():
-        raise ValueError(f"loss must return one number, a mean; got shape {jnp.shape(value)}")
+    shape = () if isinstance(value, int | float) else getattr(value, "shape", None)
+    if shape != ():
+        got = type(value).__name__ if shape is None else f"shape {shape}"
+        raise ValueError(f"loss must return one number, a mean; got {got}")
     if not all(norm.called for norm in norms):
         raise ValueError("loss must call every batch norm once; one batch norm is never called")
-    return value, [norm.seen.get_value() for norm in norms]
+    for norm, (mean, var) in zip(norms, running, strict=True):
+        norm.mean.set_value(mean)
+        norm.var.set_value(var)
+    return jnp.asarray(value), [norm.seen.get_value() for norm in norms], changes(model, state)
 
 
 def _in_training(model: nnx.Module) -> list[Any]:
@@ -167,6 +176,11 @@ def _in_training(model: nnx.Module) -> list[Any]:
             raise ValueError(
                 "every batch norm must be in training mode and have groups=1; one has "
                 f"groups={norm.groups} and use_running_average={norm.use_running_average}"
+            )
+        if norm.mean[...].ndim != 1:
+            raise ValueError(
+                "every batch norm must be one layer; the statistics of one have shape "
+                f"{norm.mean[...].shape}: make the layers in a loop instead of by nnx.vmap"
             )
     return norms
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 from flax import nnx
 from jaxtyping import Array, Float
 
@@ -91,3 +92,21 @@ def layer_outputs(
             )
         (outputs[name],) = calls[name]
     return outputs
+
+
+def changes(model: nnx.Module, before: nnx.State) -> nnx.State:
+    """The part of the state `before` that `model` has changed since, with its new values.
+
+    New variables and the values that `sow` records do not count.
+    """
+    old = dict(nnx.to_flat_state(before))
+    new = nnx.to_flat_state(nnx.state(model, nnx.Not(nnx.Intermediate)))
+    return nnx.from_flat_state(
+        [(path, leaf) for path, leaf in new if path in old and not _is_same(leaf, old[path])]
+    )
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """Whether two variables hold the same arrays; equal copies are not the same."""
+    a, b = jax.tree.leaves(a), jax.tree.leaves(b)
+    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))

@@ -1,6 +1,6 @@
 """Computes new running statistics for a whole model."""
 
-import math
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
@@ -12,19 +12,21 @@ from flax import nnx
 from jaxtyping import Array
 
 from jaxnorm._running import mask_of_samples
-from jaxnorm._statistics import BatchStatistics, merge_statistics
-from jaxnorm.internal import check_function
+from jaxnorm._statistics import BatchStatistics, Reduction, merge_features
+from jaxnorm.internal import check_array, check_function
+from jaxnorm.nnx._layers import RunningNorm
+from jaxnorm.nnx._models import changes
 from jaxnorm.nnx._surgery import batch_norms
 
 # With these options, a layer normalizes each batch by the statistics of the whole batch, and its
 # running statistics are the statistics of the last batch.
+IN_TRAINING = {"use_running_average": False, "update_running_average": True}
 OF_THE_BATCH: dict[str, Any] = {
-    "use_running_average": False,
     "momentum": 0.0,
     "groups": 1,
     "r_max": 1.0,
     "d_max": 0.0,
-    "update_running_average": None,
+    **IN_TRAINING,
 }
 
 
@@ -83,9 +85,10 @@ def recalibrate(
                 f"a batch must be one array of inputs; got {count} arrays: select the inputs, such "
                 "as by call=lambda model, batch: model(batch[0])"
             )
-        new, state = seen(state, batch)
+        new, changed = seen(state, batch)
+        state = nnx.merge_state(state, changed)
         merged = zip(fresh or new, new, strict=True)
-        fresh = new if fresh is None else [merge_statistics(a, b) for a, b in merged]
+        fresh = new if fresh is None else [merge_features(a, b) for a, b in merged]
     if fresh is None:
         raise ValueError("batches must hold at least one batch; got none")
     for norm, (mean, var, count) in zip(norms, fresh, strict=True):
@@ -96,10 +99,7 @@ def recalibrate(
 def _last_statistics(
     call: Callable[[nnx.Module, Any], Any], graph: Any, state: Any, batch: Any
 ) -> tuple[list[BatchStatistics], Any]:
-    """Statistics and sample counts of the batch norms' last calls, and the model's state.
-
-    The state is the state after the batch.
-    """
+    """Statistics and counts of the batch norms' last calls, and the state that changed."""
     model = nnx.merge(graph, state, copy=True)
     norms: list[Any] = batch_norms(model)
     kinds = [type(norm) for norm in norms]
@@ -107,7 +107,8 @@ def _last_statistics(
     for norm, kind in zip(norms, kinds, strict=True):
         norm.__class__ = _counting(kind)
         norm.set_attributes(**{name: v for name, v in OF_THE_BATCH.items() if name in vars(norm)})
-        norm.count = nnx.Intermediate(jnp.zeros((), jnp.float32))
+        # Like the mean, the count has an element for each feature of each layer that was stacked.
+        norm.count = nnx.BatchStat(jnp.zeros_like(norm.mean[...], jnp.float32))
         # The old running statistics may be NaN, and zero times NaN is NaN.
         norm.mean.set_value(jnp.zeros_like(norm.mean[...]))
         norm.var.set_value(jnp.ones_like(norm.var[...]))
@@ -117,7 +118,7 @@ def _last_statistics(
         norm.__class__ = kind
         del norm.count
         norm.set_attributes(**{name: own[name] for name in OF_THE_BATCH if name in own})
-    return seen, nnx.state(model)
+    return seen, changes(model, state)
 
 
 @cache  # The classes are cached, because JAX keeps every module class forever.
@@ -126,14 +127,14 @@ def _counting(kind: type[Any]) -> type[Any]:
 
     The class ignores options of the call, by which a model may choose inference.
     """
+    own = inspect.signature(kind.__call__)
 
     class Counting(kind):
-        def __call__(self, x: Array, *_: Any, mask: Array | None = None, **__: Any) -> Array:
-            count = jnp.asarray(math.prod(jnp.moveaxis(x, self.axis, -1).shape[:-1]))
-            if mask is not None:
-                count = mask_of_samples(mask, x, self.axis).sum()
-            self.count.set_value(count.astype(jnp.float32))
-            return super().__call__(x, use_running_average=False, mask=mask)
+        def __call__(self, x: Array, *args: Any, **options: Any) -> Array:
+            call = own.bind(self, x, *args, **options)
+            self.count.set_value(_count(self, x, call.arguments.get("mask")))
+            call.arguments |= {name: v for name, v in IN_TRAINING.items() if name in own.parameters}
+            return kind.__call__(*call.args, **call.kwargs)
 
         def _update(self, batch: BatchStatistics) -> None:
             # A running average would round: in float32, the variance 1 + (10⁻⁸ − 1) is 0.
@@ -141,3 +142,16 @@ def _counting(kind: type[Any]) -> type[Any]:
             self.var.set_value(batch.var.astype(self.var[...].dtype))
 
     return Counting
+
+
+def _count(norm: Any, x: Array, mask: Array | None) -> Array:
+    """For each feature, the number of elements of `x` that enter the statistics of `norm`."""
+    check_array(x, "x")
+    features = norm.num_features
+    count = jnp.full(features, x.size // features, jnp.float32)
+    if mask is not None:
+        if isinstance(norm, RunningNorm):
+            mask = jnp.expand_dims(mask_of_samples(mask, x, norm.axis), norm.axis)
+        included = jnp.moveaxis(jnp.broadcast_to(mask, x.shape), norm.axis, -1)
+        count = included.sum(tuple(range(x.ndim - 1)), dtype=jnp.float32)
+    return Reduction(norm.axis_name, norm.axis_index_groups).total(count)

@@ -177,6 +177,69 @@ def test_parts_are_consecutive_samples_of_the_whole_tree(microbatches):
     np.testing.assert_allclose(found, np.square(sums).mean(), rtol=1e-12)
 
 
+class Chosen(nnx.Module):
+    """A model whose call chooses between training and inference."""
+
+    def __init__(self, norm, **options):
+        rngs = nnx.Rngs(0)
+        self.first, self.second = (norm(5, rngs=rngs, **options) for _ in range(2))
+
+    def __call__(self, x, *, train):
+        return self.second(nnx.relu(self.first(x, not train)), use_running_average=not train)
+
+
+@pytest.mark.parametrize(("norm", "use"), [(BatchNorm, None), (UnitizedBatchNorm, False)])
+def test_the_call_may_choose_training(norm, use):
+    """The choice of the call replaces the option of the layer, as for the whole batch."""
+
+    def loss(model, x):
+        return jnp.power(model(x, train=True), 3).mean()
+
+    x = batch((12, 5), 3)[0]
+    results = []
+    for function in (loss, microbatched(loss, 4)):
+        model = Chosen(norm, use_running_average=use)
+        value, gradient = nnx.jit(nnx.value_and_grad(function))(model, x)
+        results.append((value, nnx.to_pure_dict(gradient), nnx.to_pure_dict(nnx.state(model))))
+    assert_equal(results[1], results[0], 1e-5)
+
+
+class Stateful(nnx.Module):
+    """A model with dropout, a spectral norm, a counter, and a variable that its call makes."""
+
+    def __init__(self):
+        rngs = nnx.Rngs(0)
+        self.linear = nnx.SpectralNorm(nnx.Linear(5, 5, rngs=rngs), rngs=rngs)
+        self.norm = BatchNorm(5, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+        self.calls = nnx.Variable(jnp.zeros((), int))
+
+    def __call__(self, x):
+        self.calls[...] += 1
+        h = self.norm(self.linear(x, update_stats=True))
+        self.last = nnx.Intermediate(h)
+        return self.dropout(h)
+
+
+def test_the_state_of_other_layers_is_that_after_one_batch():
+    """Otherwise, every step would have the same dropout mask and the first singular vector."""
+
+    def loss(model, x):
+        return jnp.square(model(x) - 1).mean()
+
+    x = batch((6, 5), 3)[0]
+    whole, parts = Stateful(), Stateful()
+    microbatch_loss = nnx.jit(microbatched(loss, 2))
+    for step in range(3):
+        microbatch_loss(parts, x)
+        loss(whole, x)
+        assert parts.calls[...] == step + 1
+    del whole.last
+    without_keys = nnx.Not(nnx.RngKey)
+    found, expected = (nnx.state(model, without_keys) for model in (parts, whole))
+    assert_equal(nnx.to_pure_dict(found), nnx.to_pure_dict(expected), 1e-5)
+
+
 def subclasses(kind):
     return {kind} | {c for child in kind.__subclasses__() for c in subclasses(child)}
 
@@ -204,6 +267,7 @@ def test_what_cannot_be_split_is_refused():
         return BatchNorm(3, rngs=nnx.Rngs(0), **options)
 
     twice = layer()
+    stacked = nnx.vmap(lambda _: layer(), axis_size=5)(None)
     for model, microbatches, message in [
         (layer(), 0, "must be at least 1; got 0"),
         (layer(), 3, "must divide the number of samples, 4; got 3"),
@@ -211,6 +275,7 @@ def test_what_cannot_be_split_is_refused():
         (layer(groups=2), 2, "must be in training mode and have groups=1"),
         (layer(use_running_average=True), 2, "must be in training"),
         (nnx.Sequential(twice, twice), 2, "it calls one batch norm twice"),
+        (stacked, 2, r"the statistics of one have shape \(5, 3\): make the layers in a loop"),
         (Unused(layer()), 2, "never called"),
         (Called({"use_running_average": True}), 2, "training mode.*use_running_average=True"),
         (Called({}, use_running_average=None), 2, "training mode.*use_running_average=None"),
@@ -222,6 +287,14 @@ def test_what_cannot_be_split_is_refused():
     ]:
         with pytest.raises(ValueError, match=message):
             microbatched(loss, microbatches)(model, jnp.ones((4, 3), "float32"))
+    for wrong, message in [
+        (lambda model, x: (model(x).mean(), x), "must return one number, a mean; got tuple"),
+        (lambda model, x: {"loss": model(x).mean()}, "must return one number, a mean; got dict"),
+        (lambda model, x: model(x).mean(0), r"must return one number, a mean; got shape \(3,\)"),
+        (lambda model, x: model(x, True).mean(), "one call has use_running_average=True"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            microbatched(wrong, 2)(layer(), jnp.ones((4, 3), "float32"))
 
 
 class Unused(nnx.Module):

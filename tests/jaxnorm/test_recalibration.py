@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -189,3 +190,139 @@ def test_the_random_keys_of_a_model_go_on_from_batch_to_batch():
     recalibrate(model, [x] * 3)
     np.testing.assert_allclose(model.norm.mean[...], seen.mean(0), rtol=1e-5)
     np.testing.assert_allclose(model.norm.var[...], seen.var(0), rtol=1e-5)
+
+
+LAYERS = [nnx.BatchNorm, *(getattr(jaxnorm.nnx, name) for name in layer_classes(jaxnorm.nnx))]
+BATCHES = np.random.default_rng(6).gamma(2.0, size=(3, 8, 4)).astype("float32") * 3
+
+
+def assert_statistics(norm, seen):
+    """The statistics are those of the samples `seen`, whose second to last axis has the samples."""
+    np.testing.assert_allclose(norm.mean[...], seen.mean(-2), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(norm.var[...], seen.var(-2), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_call_in_inference_is_recalibrated_too(layer, by_name):
+    """Many models choose inference by an argument of the call, which is the default."""
+
+    class Network(nnx.Module):
+        def __init__(self):
+            self.norm = layer(4, rngs=nnx.Rngs(0))
+
+        def __call__(self, x, train=False):
+            if by_name:
+                return self.norm(x, use_running_average=not train)
+            return self.norm(x, not train)
+
+    model = Network()
+    recalibrate(model, list(BATCHES))
+    assert_statistics(model.norm, BATCHES.reshape(-1, 4))
+
+
+@pytest.mark.parametrize("name", layer_classes(jaxnorm.nnx))
+def test_a_call_without_updates_is_recalibrated_too(name):
+    norm = getattr(jaxnorm.nnx, name)(4, rngs=nnx.Rngs(0))
+
+    def call(norm, x):
+        norm(x, update_running_average=False)
+
+    recalibrate(norm, list(BATCHES), call=call)
+    assert_statistics(norm, BATCHES.reshape(-1, 4))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_subclass_whose_call_has_fewer_arguments(layer):
+    class Halved(layer):
+        def __call__(self, x):
+            return super().__call__(x / 2)
+
+    norm = Halved(4, rngs=nnx.Rngs(0))
+    recalibrate(norm, list(BATCHES))
+    assert_statistics(norm, BATCHES.reshape(-1, 4) / 2)
+
+
+def stack(layer):
+    """Three layers as one, whose arrays have a leading axis."""
+
+    @nnx.split_rngs(splits=3)
+    @nnx.vmap(in_axes=0, out_axes=0)
+    def make(rngs):
+        return nnx.Sequential(nnx.Linear(4, 4, rngs=rngs), layer(4, rngs=rngs))
+
+    return make(nnx.Rngs(0))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layers_that_a_scan_runs_one_after_the_other(layer):
+    model: Any = stack(layer)
+
+    @nnx.scan(in_axes=(0, nnx.Carry), out_axes=nnx.Carry)
+    def call(layers, x):
+        return layers(x)
+
+    recalibrate(model, list(BATCHES), call=call)
+    dense, norm = model.layers
+    inputs = BATCHES
+    for i in range(3):
+        h = inputs @ np.asarray(dense.kernel[i]) + np.asarray(dense.bias[i])
+        seen = h.reshape(-1, 4)
+        np.testing.assert_allclose(norm.mean[i], seen.mean(0), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(norm.var[i], seen.var(0), rtol=1e-3, atol=1e-4)
+        inputs = (h - h.mean(1, keepdims=True)) / np.sqrt(h.var(1, keepdims=True) + 1e-5)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layers_of_an_ensemble(layer):
+    model: Any = stack(layer)
+    call = nnx.vmap(lambda member, x: member(x), in_axes=(0, None))
+    recalibrate(model, list(BATCHES), call=call)
+    dense, norm = model.layers
+    kernel, bias = np.asarray(dense.kernel[...]), np.asarray(dense.bias[...])
+    assert_statistics(norm, BATCHES.reshape(-1, 4) @ kernel + bias[:, None])
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_batches_over_different_numbers_of_shards(layer):
+    """A batch counts by its samples on all shards, not on one."""
+    norm = layer(4, axis_name="shards", rngs=nnx.Rngs(0))
+    x = BATCHES.reshape(24, 4)
+    call = nnx.vmap(lambda norm, x: norm(x), in_axes=(None, 0), axis_name="shards")
+    recalibrate(norm, [x[:16].reshape(8, 2, 4), x[16:].reshape(2, 4, 4)], call=call)
+    assert_statistics(norm, x)
+
+
+def test_a_mask_of_elements_for_the_batch_norm_of_flax():
+    """Flax also accepts a mask of single elements, so every feature has its own count."""
+    rng = np.random.default_rng(7)
+    masks = rng.random(BATCHES.shape) < np.array([[[0.2]], [[0.5]], [[0.9]]])
+    norm = nnx.BatchNorm(4, rngs=nnx.Rngs(0))
+    call = lambda norm, batch: norm(batch[0], mask=batch[1])  # noqa: E731
+    recalibrate(norm, list(zip(BATCHES, masks, strict=True)), call=call)
+    for j in range(4):
+        seen = BATCHES[..., j][masks[..., j]]
+        np.testing.assert_allclose(norm.mean[j], seen.mean(), rtol=1e-4)
+        np.testing.assert_allclose(norm.var[j], seen.var(), rtol=1e-3)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_model_that_records_its_activations(layer):
+    """The call adds a variable, which must not enter the next batch or remain in the model."""
+
+    class Recording(nnx.Module):
+        def __init__(self):
+            self.norm = layer(4, rngs=nnx.Rngs(0))
+            self.counts = nnx.Variable(jnp.zeros(()))
+
+        def __call__(self, x):
+            self.counts[...] += 1
+            self.last = nnx.Intermediate(x)
+            return self.norm(x)
+
+    model = Recording()
+    before = jax.tree.structure(nnx.state(model))
+    recalibrate(model, list(BATCHES))
+    assert_statistics(model.norm, BATCHES.reshape(-1, 4))
+    assert jax.tree.structure(nnx.state(model)) == before
+    assert model.counts[...] == 0
