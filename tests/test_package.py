@@ -300,7 +300,7 @@ def test_make_takes_the_pins_of_the_jax_that_is_asked_for(environment, pins):
     ],
 )
 def test_a_completion_list_shows_what_users_import(name):
-    """Public names of a module do not include what the module imports, such as jnp or Array."""
+    """Public names include neither what the module imports, such as jnp, nor what is internal."""
     module = importlib.import_module(name)
     shown = getattr(module, "__all__", dir(module))
     values = {shown_name: getattr(module, shown_name) for shown_name in shown}
@@ -316,6 +316,7 @@ def test_a_completion_list_shows_what_users_import(name):
         if home.split(".")[0] not in ours and not shown_name.startswith("_")
     ]
     assert foreign == []
+    assert not {"internal", "lazy_modules"} & set(shown)
 
 
 def test_the_other_packages_are_lazy_names_of_this_one():

@@ -152,6 +152,9 @@ WRONG_TYPES = {
         lambda: shift.mean_lower_bound(NUMBER, NUMBER),
     ],
     "before must be an array; got list": [lambda: shift.layer_shift(LIST, LIST)],
+    "batches must be a list or an iterator of batches; got dict": [
+        lambda: jaxnorm.nnx.recalibrate(jaxnorm.nnx.BatchNorm(3, rngs=nnx.Rngs(0)), {"x": X})
+    ],
     "batches must be a list or an iterator of batches; got one array": [
         lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), IMAGES),
         lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), np.asarray(IMAGES)),
@@ -246,6 +249,11 @@ WRONG_SHAPES = {
             jaxnorm.batch_statistics(X), jaxnorm.batch_statistics(X[:, :2])
         ),
         lambda: jaxnorm.merge_moments(jaxnorm.moments(X), jaxnorm.moments(X[:, :2]), counts=(4, 4)),
+    ],
+    r"a and b must have the same features; got shapes \(3, 1\) and \(1, 3\)": [
+        lambda: jaxnorm.merge_moments(
+            jaxnorm.moments(X[:, :, None]), jaxnorm.moments(X[:, None]), counts=(4, 4)
+        )
     ],
     r"x_weights must have shape \(4,\), one number per sample; got \(3,\)": [
         lambda: shift.emd(X, X, x_weights=ROW),
@@ -402,6 +410,14 @@ WRONG_NUMBERS = {
         lambda: jaxnorm.models.CifarResNet(8, classes=2, rngs=nnx.Rngs(0))(NCHW),
         lambda: jaxnorm.models.PreActResNet(8, classes=2, rngs=nnx.Rngs(0))(NCHW),
     ],
+    r"x must be images \(samples, height, width, 3 channels\); got \(3,\)$": [
+        lambda: jaxnorm.models.CifarResNet(8, classes=2, rngs=nnx.Rngs(0))(ROW),
+        lambda: jaxnorm.models.PreActResNet(8, classes=2, rngs=nnx.Rngs(0))(ROW),
+    ],
+    r"x must be images \(samples, height, width, 3 channels\); got \(2, 3, 8\)$": [
+        lambda: jaxnorm.models.CifarResNet(8, classes=2, rngs=nnx.Rngs(0))(NCHW[..., 0]),
+        lambda: jaxnorm.models.PreActResNet(8, classes=2, rngs=nnx.Rngs(0))(NCHW[..., 0]),
+    ],
     r"eps must lie in \[0, inf\]; got nan": [
         lambda: jaxnorm.standardize(X, eps=np.nan),
         lambda: jaxnorm.nnx.BatchNorm(3, eps=np.nan, rngs=nnx.Rngs(0)),
@@ -432,6 +448,23 @@ def test_an_argument_of_the_wrong_type_is_named(message, call):
 def test_an_argument_of_the_wrong_value_is_named(message, call):
     with pytest.raises(ValueError, match=f"^{message}"):
         call()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda n: jaxnorm.batch_norm(X, groups=n),
+        lambda n: jaxnorm.batch_norm(X, recentering=n),
+        lambda n: jaxnorm.unitized_batch_norm(X, 0.5, per_pixel=n),
+        lambda n: shift.clipped_power(X, radius=2.0, p=n),
+        lambda n: shift.emd_sliced(jax.random.key(0), X, X, projections=n),
+    ],
+)
+def test_an_option_that_is_traced_names_the_cure(call):
+    message = r"^\w+ must be .*; got a traced value: make it a static argument of jit\b"
+    with pytest.raises(TypeError, match=message):
+        jax.jit(call)(1)
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -481,18 +514,19 @@ def test_a_python_integer_of_any_size_is_its_float(call):
     ("build", "sample"),
     [
         (partial(jaxnorm.models.MLP, inputs=12, widths=(3,)), (3, 4)),
-        (partial(jaxnorm.models.PreActResNet, 8), (8, 8, 3)),
-        (partial(jaxnorm.models.CifarResNet, 8), (8, 8, 3)),
+        (partial(jaxnorm.models.MLP, inputs=1, widths=(1,)), ()),
+        (partial(jaxnorm.models.PreActResNet, 8, channels=1), (8, 8, 1)),
+        (partial(jaxnorm.models.CifarResNet, 8, channels=1), (8, 8, 1)),
         (partial(jaxnorm.models.ResNet, 18), (32, 32, 3)),
-        (partial(jaxnorm.models.VGG, 11), (224, 224, 3)),
+        (partial(jaxnorm.models.VGG, 11, hidden=(1,)), (224, 224, 3)),
         (partial(jaxnorm.models.VGG, 11, hidden=()), (32, 32, 3)),
     ],
 )
-def test_a_batch_without_samples_goes_through_every_network(build, sample):
+def test_every_network_may_have_one_class_one_unit_and_no_sample(build, sample):
     def logits(x):
-        return build(classes=2, rngs=nnx.Rngs(0))(x)
+        return build(classes=1, rngs=nnx.Rngs(0))(x)
 
-    assert nnx.eval_shape(logits, jnp.zeros((0, *sample), "float32")).shape == (0, 2)
+    assert nnx.eval_shape(logits, jnp.zeros((0, *sample), "float32")).shape == (0, 1)
 
 
 FOREIGN = np.ones((4, 3)).astype(">f4")

@@ -549,6 +549,8 @@ def test_factors_are_finite_and_have_finite_gradients_at_zero(factor):
     assert jnp.isfinite(factor(alpha, square)).all()
     for gradient in jax.jit(jax.grad(lambda a, s: factor(a, s).sum(), (0, 1)))(alpha, square):
         assert np.isfinite(gradient).all()
+    # Gradients of gradients also need finite derivatives in forward mode.
+    assert np.isfinite(jax.jvp(factor, (alpha, square), (alpha, square + 1))[1]).all()
 
 
 @pytest.mark.parametrize("pixels", [None, 3])

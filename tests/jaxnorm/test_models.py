@@ -235,13 +235,34 @@ def test_vgg_in_inference_at_unit_statistics_is_vgg_without_normalization():
     np.testing.assert_allclose(normalized, logits, rtol=1e-4, atol=1e-5)
 
 
-def test_layers_of_vgg_start_with_the_variance_of_he(monkeypatch):
+@pytest.mark.parametrize(
+    "build",
+    [
+        partial(models.VGG, 11, hidden=()),
+        partial(models.VGG, 11, hidden=(8, 8, 8)),
+        partial(models.MLP, widths=(30, 30, 30)),
+        partial(models.CifarResNet, 8),
+        partial(models.PreActResNet, 8),
+        partial(models.ResNet, 18),
+        partial(models.ResNet, 50, pre_activation=True),
+    ],
+)
+def test_every_layer_starts_with_the_variance_of_he_by_a_key_of_its_own(build, monkeypatch):
+    """Large networks have fewer channels or blocks here. Flax's variance would be half as large."""
     monkeypatch.setattr("jaxnorm.models._vgg.WIDTHS", (64, 4, 4, 4, 4))
-    model = models.VGG(11, classes=2000, hidden=(), rngs=nnx.Rngs(0))
-    for layer in (model.stages[0].layers[0].conv, model.head):
-        kernel = layer.kernel[...]
+    blocks = dict.fromkeys((18, 50), (1, 0, 0, 0))
+    monkeypatch.setattr("jaxnorm.models._resnet.BLOCKS", blocks)
+    model = build(classes=600, rngs=nnx.Rngs(0))
+    layers = [
+        node for _, node in nnx.iter_modules(model) if isinstance(node, nnx.Conv | nnx.Linear)
+    ]
+    assert model.head in layers
+    assert len({np.asarray(layer.kernel[...]).tobytes() for layer in layers}) == len(layers)
+    for layer in layers:
+        kernel = np.asarray(layer.kernel[...])
         error = kernel.var() * kernel[..., 0].size / 2 - 1
         assert abs(error) < 5 * (2 / kernel.size) ** 0.5
+        assert layer.bias is None or not np.any(layer.bias[...])
 
 
 def test_vgg_with_hidden_layers_wants_the_images_of_imagenet():

@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -128,16 +127,17 @@ def test_the_results_dtype_may_be_chosen():
     assert layer(batch()).dtype == jnp.bfloat16
 
 
-def test_metadata_reaches_the_variables():
-    layer = jaxnorm.nnx.UnitizedBatchNorm(
-        3,
-        alpha_metadata={"tag": "a"},
-        scale_metadata={"tag": "s"},
-        bias_metadata={"tag": "b"},
-        rngs=nnx.Rngs(0),
+@pytest.mark.parametrize("name", [*NAMES, "DyT", "Derf", "Unitization"])
+def test_metadata_reaches_the_variables(name):
+    kind = getattr(jaxnorm.nnx, name)
+    options = [
+        option for option in inspect.signature(kind.__init__).parameters if "_metadata" in option
+    ]
+    layer = kind(3, **{option: {"tag": option} for option in options}, rngs=nnx.Rngs(0))
+    parameters = {k: v for k, v in vars(layer).items() if isinstance(v, nnx.Param)}
+    assert {f"{k}_metadata": v.get_metadata("tag") for k, v in parameters.items()} == dict(
+        zip(options, options, strict=True)
     )
-    variables: Any = (layer.alpha, layer.scale, layer.bias)
-    assert [v.get_metadata("tag") for v in variables] == ["a", "s", "b"]
 
 
 def test_ghost_batches_update_the_running_statistics_by_their_average():

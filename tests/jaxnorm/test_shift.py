@@ -208,6 +208,42 @@ def test_nan_in_a_feature_stays_there_under_jit():
     assert jnp.isnan(found[1])
 
 
+@pytest.mark.parametrize("infinity", [np.inf, -np.inf])
+def test_an_infinite_element_makes_its_feature_infinite_under_jit(infinity):
+    """The sorting network pads the three rows to four."""
+    x, y = np.random.default_rng(0).normal(3, 1, (2, 3, 2))
+    x[1, 0] = infinity
+    expected = [np.inf, scipy.stats.wasserstein_distance(x[:, 1], y[:, 1])]
+    for f in (emd_1d, lambda x, y: jax.jvp(lambda x: emd_1d(x, y), (x,), (x,))[0]):
+        np.testing.assert_allclose(jax.jit(f)(*map(jnp.asarray, (x, y))), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("m", [30, 20])
+def test_costs_are_in_float64_whatever_the_dtype_of_jax(m):
+    """In float32, distances between points near 8192 would be wrong by more than the points differ.
+
+    Equal numbers of samples are assigned, and other numbers are a linear program.
+    """
+    rng = np.random.default_rng(0)
+    x, y = (8192 + rng.integers(0, 64, (n, 1)).astype(np.float32) / 64 for n in (30, m))
+    x[0], y[0] = -8192, -8192
+    with jax.enable_x64(False):
+        found = emd(jnp.asarray(x), jnp.asarray(y))
+    expected = scipy.stats.wasserstein_distance(x[:, 0].astype(float), y[:, 0].astype(float))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("m", [6, 4])
+def test_distances_of_half_precision_samples_are_those_of_their_float64_values(dtype, m):
+    rng = np.random.default_rng(0)
+    x, y = (jnp.asarray(rng.normal(n, 1, (n, 2)), dtype) for n in (6, m))
+    a, b = (np.asarray(sample).astype(np.float64) for sample in (x, y))
+    expected = scipy.stats.wasserstein_distance_nd(a, b)
+    np.testing.assert_allclose(emd(x, y), expected, rtol=1e-6)
+    np.testing.assert_allclose(np.sum(transport_plan(x, y) * cdist(a, b)), expected, rtol=1e-6)
+
+
 def test_a_sample_may_be_a_constant_of_a_traced_function(key):
     x, y = jax.random.normal(key, (2, 6, 2))
     np.testing.assert_allclose(jax.jit(lambda y: emd_1d(x, y))(y), emd_1d(x, y), rtol=1e-12)

@@ -342,6 +342,20 @@ def test_a_constant_is_merged_in_either_order(scale):
             np.testing.assert_allclose(one, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 1e12])
+def test_sets_of_unlike_spreads_are_merged_in_either_order(unit):
+    """Both means are 0, and the square of the larger variance overflows float32."""
+    small, large = np.array([[-1.0], [1.0]]), unit * np.array([[-3.0], [0.0], [0.0], [3.0]])
+    both = np.concatenate([small, large])
+    parts = [(moments(jnp.asarray(x, "float32")), len(x)) for x in (small, large)]
+    for (a, n), (b, m) in (parts, parts[::-1]):
+        found = merge_moments(a, b, counts=(n, m))
+        np.testing.assert_allclose(found.var, both.var(0), rtol=1e-5)
+        np.testing.assert_allclose(found.skewness, 0, atol=1e-6)
+        kurtosis = scipy.stats.kurtosis(both, fisher=False)
+        np.testing.assert_allclose(found.kurtosis, kurtosis, rtol=1e-5)
+
+
 def test_features_of_unlike_sizes_have_moments_of_their_own_units():
     x = np.random.default_rng(3).gamma(2.0, size=(50, 3)) * [1.0, 1e-15, 1e15]
     found = moments(jnp.asarray(x, "float32"))

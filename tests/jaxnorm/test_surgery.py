@@ -368,6 +368,20 @@ def test_pixels_of_training_are_used_at_other_sizes(key):
     assert fixed.layers[1].pixels == 48
 
 
+def test_changes_of_a_new_model_do_not_reach_the_given_one():
+    dense, norm = nnx.Linear(2, 3, rngs=nnx.Rngs(0)), jaxnorm.nnx.BatchNorm(3, rngs=nnx.Rngs(0))
+    unitized = nnx.Sequential(UnitizedBatchNorm(3, rngs=nnx.Rngs(0)))
+    fixed: Any = fix_pixels(unitized, jax.ShapeDtypeStruct((2, 8, 5, 3), jnp.float32))
+    assert fixed.layers[0].pixels == 40
+    for new, given in ((fold(dense, norm), nnx.List([dense, norm])), (fixed, unitized)):
+        before = nnx.to_pure_dict(nnx.state(given))
+        assert new is not given
+        for _, variable in nnx.iter_graph(new):
+            if isinstance(variable, nnx.Variable):
+                variable.set_value(variable.get_value() + 1)
+        jax.tree.map(np.testing.assert_array_equal, nnx.to_pure_dict(nnx.state(given)), before)
+
+
 @pytest.mark.parametrize("options", [{"pixels": 3}, {"per_pixel": True}, {"pixels": 2.5}])
 def test_layers_that_do_not_depend_on_the_size_stay_as_they_are(options):
     ones = nnx.initializers.ones

@@ -142,6 +142,16 @@ def test_a_mere_displacement_is_all_four(key):
     np.testing.assert_allclose(found.channels, 3, rtol=1e-12)
 
 
+def test_bounds_are_of_the_first_samples_and_channels_of_all():
+    before, after = np.random.default_rng(0).normal([3.0, -1.0], 2, (2, 6, 2))
+    found = layer_shift(jnp.asarray(before), jnp.asarray(after), exact=4)
+    apart = after[:4] - before[:4]
+    np.testing.assert_allclose(found.lower, np.linalg.norm(apart.mean(0)), rtol=1e-12)
+    np.testing.assert_allclose(found.upper, np.linalg.norm(apart, axis=1).mean(), rtol=1e-12)
+    ordered = np.abs(np.sort(after, 0) - np.sort(before, 0)).mean(0)
+    np.testing.assert_allclose(found.channels, ordered, rtol=1e-12)
+
+
 def test_the_means_of_half_precision_outputs_are_not_rounded():
     """In bfloat16, the means 3 and 3.0054 are equal, and the lower bound would be 0."""
     x = np.full((64, 3), 3.0)
