@@ -425,6 +425,13 @@ def test_a_refused_command_leaves_no_empty_folder_that_it_made(is_new, has_resul
     assert len(list(out.glob("*.json"))) == has_results
 
 
+def test_a_page_shows_the_rounded_numbers_of_its_file(tmp_path):
+    written = page.write({"a": np.float64(1 / 3), "b": [2 / 3]}, repr, tmp_path)
+    assert written == {"a": 0.333333333, "b": [0.666666667]}
+    assert json.loads((tmp_path / "results.json").read_text()) == written
+    assert (tmp_path / "index.html").read_text() == repr(written)
+
+
 def test_what_a_killed_command_left_beside_its_page_is_removed(tmp_path):
     (tmp_path / ".report-x").mkdir()
     (tmp_path / ".report-x" / "index.html").touch()
