@@ -120,19 +120,24 @@ def _devices(mesh: Mesh | AbstractMesh, axis: Any) -> int:
     return math.prod(mesh.shape[name] for name in jax.tree.leaves(axis))
 
 
-def split_batch(x: Shaped[Array, "n *shape"], groups: int) -> Shaped[Array, "groups rest *shape"]:
+def split_batch(
+    x: Shaped[Array, "n *shape"], groups: int, *, in_loop: bool = False
+) -> Shaped[Array, "groups rest *shape"]:
     """The array `x` with its first axis split into (groups, n / groups).
 
     Each of the two new axes may be sharded. On an Explicit mesh, the groups are sharded if the
     number of devices divides the number of groups. If the number of devices only divides the number
     of samples per group, the samples of every group are sharded. If the number of devices divides
-    neither number, the two axes are not sharded.
+    neither number, the two axes are not sharded. With `in_loop`, the groups are never sharded,
+    because a loop cannot run over a sharded axis.
     """
     sharding = jax.typeof(x).sharding
     batch, *others = sharding.spec
     devices = _devices(sharding.mesh, batch)
     rest = x.shape[0] // groups
-    spec = (batch, None) if groups % devices == 0 else (None, None if rest % devices else batch)
+    spec = (None, None if rest % devices else batch)
+    if groups % devices == 0 and not in_loop:
+        spec = (batch, None)
     return jax.lax.reshape(
         x,
         (groups, rest, *x.shape[1:]),

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from jaxnorm._running import Normalize, updates
 from jaxnorm._statistics import BatchStatistics, merge_statistics
-from jaxnorm.internal import check_array, check_function, check_whole
+from jaxnorm.internal import check_array, check_function, check_whole, split_batch
 from jaxnorm.nnx._layers import BatchRenorm, RunningNorm
 from jaxnorm.nnx._models import changes
 from jaxnorm.nnx._surgery import batch_norms
@@ -193,7 +193,7 @@ def _split(x: Array, microbatches: int) -> Array:
         raise ValueError(
             f"microbatches must divide the number of samples, {len(x)}; got {microbatches}"
         )
-    return x.reshape(microbatches, -1, *x.shape[1:])
+    return split_batch(x, microbatches, in_loop=True)
 
 
 def _union(statistics: BatchStatistics) -> BatchStatistics:

@@ -65,6 +65,24 @@ def test_microbatches_have_the_gradient_and_statistics_of_the_whole_batch(norm):
     assert_equal(parts, whole, 1e-5)  # 1e-5, because parameters and running statistics are float32
 
 
+# Microbatches of 8 and 2 samples, on 8 devices.
+@pytest.mark.parametrize("microbatches", [pytest.param(2, marks=pytest.mark.slow), 8])
+def test_a_batch_may_be_sharded_over_an_explicit_mesh(microbatches):
+    def cubes(model, x):
+        return jnp.mean(model(x) ** 3)
+
+    x = batch((16, 5), 3)[0]
+    value_and_grad = nnx.jit(nnx.value_and_grad(microbatched(cubes, microbatches)))
+    expected = nnx.value_and_grad(cubes)(BatchNorm(5, rngs=nnx.Rngs(0)), x)
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        x = jax.device_put(x, jax.NamedSharding(mesh, jax.P("data")))
+        found = value_and_grad(BatchNorm(5, rngs=nnx.Rngs(0)), x)
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
+    for a, b in pairs:
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_microbatches_of_a_residual_network():
     def build():
