@@ -74,12 +74,12 @@ def test_eq_9_changes_sign_beyond_its_singular_radius():
     assert inside > 0 > outside
 
 
-@pytest.mark.parametrize("alpha", [-0.5, [-0.5, -0.5], [-0.5, 0.5]])
+@pytest.mark.parametrize("alpha", [-0.5, [-0.5, -0.5, -0.5], [-0.5, -0.5, 0.5]])
 def test_eq_9_is_infinite_at_its_singular_radius(alpha):
     """At ‖x‖ = 3, the divisor of alpha −1/2 is 0, and the divisor of alpha 1/2 is 2."""
-    found = unitize_bounded(jnp.array([-1.8, 2.4]), jnp.asarray(alpha))
-    second = 1.2 if np.ravel(alpha)[-1] == 0.5 else np.inf
-    np.testing.assert_allclose(found, [-np.inf, second], rtol=1e-12)
+    found = unitize_bounded(jnp.array([-1.0, 2.0, 2.0]), jnp.asarray(alpha))
+    last = 1.0 if np.ravel(alpha)[-1] == 0.5 else np.inf
+    np.testing.assert_allclose(found, [-np.inf, np.inf, last], rtol=1e-12)
 
 
 @given(
