@@ -82,8 +82,11 @@ def test_a_list_plants_each_mistake_where_its_text_is_and_says_which_text_is_gon
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_lists_of_mistakes_are_of_their_package_and_can_be_planted(name):
-    for mistake in tomllib.loads((ROOT / "tools/mistakes" / f"{name}.toml").read_text())["mistake"]:
+def test_mistakes_of_a_list_are_of_its_package_differ_and_can_be_planted(name):
+    mistakes = tomllib.loads((ROOT / "tools/mistakes" / f"{name}.toml").read_text())["mistake"]
+    changes = [(m["path"], m["before"].strip(), m["after"].strip()) for m in mistakes]
+    assert len(set(changes)) == len(changes)
+    for mistake in mistakes:
         assert mistake["path"].startswith(f"{name}/")
         assert mistake["kind"] in ("options", "second", "neutral", "other")
         assert mistake["before"] != mistake["after"]
