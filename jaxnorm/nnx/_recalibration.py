@@ -91,9 +91,10 @@ def recalibrate(
         fresh = new if fresh is None else [merge_features(a, b) for a, b in merged]
     if fresh is None:
         raise ValueError("batches must hold at least one batch; got none")
-    for norm, (mean, var, count) in zip(norms, fresh, strict=True):
-        norm.mean[...] = jnp.where(count > 0, mean, norm.mean[...])
-        norm.var[...] = jnp.where(count > 0, var, norm.var[...])
+    for norm, statistics in zip(norms, fresh, strict=True):
+        mean, var, count, *old = _alike(*statistics, norm.mean[...], norm.var[...])
+        norm.mean.set_value(jnp.where(count > 0, mean, old[0]))
+        norm.var.set_value(jnp.where(count > 0, var, old[1]))
 
 
 def _last_statistics(
@@ -113,7 +114,7 @@ def _last_statistics(
         norm.mean.set_value(jnp.zeros_like(norm.mean[...]))
         norm.var.set_value(jnp.ones_like(norm.var[...]))
     call(model, batch)
-    seen = [BatchStatistics(n.mean[...], n.var[...], n.count[...]) for n in norms]
+    seen = [BatchStatistics(*_alike(n.mean[...], n.var[...], n.count[...])) for n in norms]
     for norm, kind, own in zip(norms, kinds, options, strict=True):
         norm.__class__ = kind
         del norm.count
@@ -155,3 +156,8 @@ def _count(norm: Any, x: Array, mask: Array | None) -> Array:
         included = jnp.moveaxis(jnp.broadcast_to(mask, x.shape), norm.axis, -1)
         count = included.sum(tuple(range(x.ndim - 1)), dtype=jnp.float32)
     return Reduction(norm.axis_name, norm.axis_index_groups).total(count)
+
+
+def _alike(*arrays: Array) -> list[Array]:
+    """The arrays with one sharding, because `jnp.where` needs one sharding on an Explicit mesh."""
+    return [x + sum(jnp.zeros_like(like, x.dtype) for like in arrays) for x in arrays]

@@ -326,3 +326,14 @@ def test_a_model_that_records_its_activations(layer):
     assert_statistics(model.norm, BATCHES.reshape(-1, 4))
     assert jax.tree.structure(nnx.state(model)) == before
     assert model.counts[...] == 0
+
+
+def test_features_may_be_sharded_over_an_explicit_mesh():
+    x = np.random.default_rng(0).normal(3, 2, (10, 8)).astype(np.float32)
+    norm = jaxnorm.nnx.BatchNorm(8, rngs=nnx.Rngs(0))
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        sharding = jax.NamedSharding(mesh, jax.P(None, "data"))
+        recalibrate(norm, [jax.device_put(part, sharding) for part in (x[:6], x[6:])])
+    np.testing.assert_allclose(norm.mean[...], x.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(norm.var[...], x.var(0), rtol=1e-5)
