@@ -148,7 +148,7 @@ def _counting(kind: type[Any]) -> type[Any]:
 def _count(norm: Any, x: Array, mask: Array | None) -> Array:
     """For each feature, the number of elements of `x` that enter the statistics of `norm`."""
     check_array(x, "x")
-    features = norm.num_features
+    features = norm.mean[...].shape[-1]  # fewer than `num_features` if the arrays were pruned
     count = jnp.full(features, x.size // features, jnp.float32)
     if mask is not None:
         if isinstance(norm, RunningNorm):

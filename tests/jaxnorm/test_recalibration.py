@@ -337,3 +337,15 @@ def test_features_may_be_sharded_over_an_explicit_mesh():
         recalibrate(norm, [jax.device_put(part, sharding) for part in (x[:6], x[6:])])
     np.testing.assert_allclose(norm.mean[...], x.mean(0), rtol=1e-5)
     np.testing.assert_allclose(norm.var[...], x.var(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [*map(vars(jaxnorm.nnx).get, NAMES), nnx.BatchNorm])
+def test_arrays_may_have_been_pruned(kind):
+    """Only the arrays are smaller; `num_features` is still 5."""
+    norm, x = kind(5, rngs=nnx.Rngs(0)), np.random.default_rng(0).normal(3, 2, (6, 3))
+    for _, variable in nnx.iter_graph(norm):
+        if isinstance(variable, nnx.Variable):
+            variable.set_value(variable.get_value()[:3])
+    recalibrate(norm, [jnp.asarray(x, "float32")])
+    np.testing.assert_allclose(norm.mean[...], x.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(norm.var[...], x.var(0), rtol=1e-5)
