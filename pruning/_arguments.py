@@ -164,9 +164,9 @@ def check_names(names: Any, name: str) -> None:
 
 
 def check_tuple(inputs: Any, name: str) -> None:
-    """Raise `TypeError` for an array or a dictionary.
+    """Raise `TypeError` unless `inputs` is a tuple or a list.
 
-    Its rows or its keys would be read as arguments.
+    The rows of an array, or the keys of a dictionary, would be read as arguments.
     """
     if not isinstance(inputs, tuple | list):
         got = "an array" if hasattr(inputs, "shape") else type(inputs).__name__

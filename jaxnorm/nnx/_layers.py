@@ -132,6 +132,16 @@ class RunningNorm(Affine):
         if update_running_average is not None:
             self.update_running_average = update_running_average
 
+    def _modes(self, use: bool | None, update: bool | None) -> tuple[bool, bool]:
+        """Whether a call with these options uses the running statistics, and updates them."""
+        use = self.use_running_average if use is None else use
+        if use is None:
+            raise ValueError(
+                "use_running_average must be True or False, at construction or in the call; got "
+                "None"
+            )
+        return use, updates(use, update, self.update_running_average)
+
     def _apply(
         self,
         normalize: Normalize,
@@ -140,13 +150,7 @@ class RunningNorm(Affine):
         update_running_average: bool | None,
         mask: Array | None,
     ) -> Array:
-        use = self.use_running_average if use_running_average is None else use_running_average
-        if use is None:
-            raise ValueError(
-                "use_running_average must be True or False, at construction or in the call; got "
-                "None"
-            )
-        update = updates(use, update_running_average, self.update_running_average)
+        use, update = self._modes(use_running_average, update_running_average)
         with_parameters = partial(
             normalize,
             **self._scale_and_bias(),

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from jaxnorm._running import Normalize, updates
+from jaxnorm._running import updates
 from jaxnorm._statistics import BatchStatistics, merge_statistics
 from jaxnorm.internal import check_array, check_function, check_whole, split_batch
 from jaxnorm.nnx._layers import BatchRenorm, RunningNorm
@@ -102,23 +102,16 @@ def _recorder(kind: type[RunningNorm]) -> type[Any]:
         called: bool
         seen: nnx.Variable
 
-        def _apply(
-            self,
-            normalize: Normalize,
-            x: Array,
-            use_running_average: bool | None,
-            update_running_average: bool | None,
-            mask: Array | None,
-        ) -> Array:
-            use = self.use_running_average if use_running_average is None else use_running_average
+        def _modes(self, use: bool | None, update: bool | None) -> tuple[bool, bool]:
+            used = self.use_running_average if use is None else use
             own = updates(False, self.update_running_average)
-            if use is None or use or updates(False, update_running_average, own) != own:
+            if used is None or used or updates(False, update, own) != own:
                 raise ValueError(
                     "loss must call every batch norm in training mode, and without "
-                    f"update_running_average; one call has use_running_average={use} and "
-                    f"update_running_average={update_running_average}"
+                    f"update_running_average; one call has use_running_average={used} and "
+                    f"update_running_average={update}"
                 )
-            return super()._apply(normalize, x, True, True, mask)
+            return True, True
 
         def _update(self, batch: BatchStatistics) -> None:
             if self.called:

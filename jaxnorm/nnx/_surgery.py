@@ -77,10 +77,13 @@ def replace_batch_norm(
         raise ValueError("the model must hold at least one batch norm; it holds none")
     # If two attributes of the model share a layer, they also share its replacement.
     new = {id(old): _replacement(old, layer) for old in replaced}
+
+    def swap(part: Any) -> Any:
+        return new.get(id(part), part)
+
     for _, module in list(nnx.iter_modules(model)):
         for name, child in list(vars(module).items()):
             if any(id(part) in new for part in jax.tree.leaves(child, is_leaf=_is_node)):
-                swap = lambda part: new.get(id(part), part)  # noqa: E731
                 setattr(module, name, nnx.data(jax.tree.map(swap, child, is_leaf=_is_node)))
     return new.get(id(model), model)
 
