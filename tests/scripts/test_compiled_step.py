@@ -185,7 +185,7 @@ def test_a_step_without_collectives_says_so(show, monkeypatch):
 
 
 def test_collectives_are_counted_by_kind_and_dtype_with_their_whole_arrays():
-    """The whole array of a reduce-scatter is its operand.
+    """The whole array of a reduce-scatter is its operand, and that of an all-gather its result.
 
     An asynchronous collective counts once, at its start.
     """
@@ -194,7 +194,9 @@ def test_collectives_are_counted_by_kind_and_dtype_with_their_whole_arrays():
 
 ENTRY %main (x: f32[100]) -> f32[100] {
   %x = f32[100]{0} parameter(0)
-  %y = bf16[50]{0} parameter(1)
+  %y = bf16[50]{0:T(128)(2,1)} parameter(1)
+  %g = (bf16[50]{0}, bf16[200]{0}) all-gather-start(%y), dimensions={0}
+  %h = bf16[200]{0} all-gather-done(%g)
   %r = (f32[100]{0}, bf16[50]{0}) all-reduce(%x, %y), to_apply=%add
   %s = f32[25]{0} reduce-scatter(%x), to_apply=%add
   %t = f32[100]{0} all-reduce-start(%x), to_apply=%add
@@ -204,13 +206,14 @@ ENTRY %main (x: f32[100]) -> f32[100] {
 """
     )
     assert [tuple(row.values()) for row in found] == [
+        ("all-gather", "bf16", 1, 1, 400),
         ("all-reduce", "bf16", 1, 1, 100),
         ("all-reduce", "f32", 2, 2, 800),
         ("collective-permute", "f32", 1, 1, 400),
         ("reduce-scatter", "f32", 1, 1, 400),
     ]
-    # In rings of four chips: all-reduces of 900 bytes, a permute, and a reduce-scatter.
-    sent = 2 * 3 / 4 * 900 + 400 + 3 / 4 * 400
+    # In rings of four chips: all-reduces of 900 bytes, a permute, and the other collectives.
+    sent = 2 * 3 / 4 * 900 + 400 + 3 / 4 * (400 + 400)
     assert compiled_step.bytes_sent(found, 4) == pytest.approx(sent)
 
 
@@ -241,14 +244,18 @@ def test_compilers_are_among_the_versions(compiler, monkeypatch):
     ("number", "text"),
     [
         (2e-10, "0.2 n"),
+        (9.996e-7, "1 µ"),
         (1.5e-9, "1.5 n"),
         (963e-6, "963 µ"),
         (0, "0 "),
         (-5.0, "-5 "),
         (1.0, "1 "),
         (20.1, "20.1 "),
-        (999.9, "1 k"),
+        (999.4, "999 "),
+        (999.6, "1 k"),
+        (0.5, "500 m"),
         (1000, "1 k"),
+        (9.996e5, "1 M"),
         (1.5412e12, "1.54 T"),
         (2.5e16, "2.5e+04 T"),
     ],

@@ -172,6 +172,9 @@ TRIP = 4 + KILOBYTE + KILOBYTE + 4 + KILOBYTE + KILOBYTE
         (loop(COUNTED.replace("LT", "GT")), 1, 1),  # the loop goes on while counter > bound
         (loop(COUNTED.replace("s32[] constant", "f32[] constant")), 1, 1),
         (loop(COUNTED.replace("%bound = ", "%other = s32[] constant(9)\n  %bound = ")), 1, 1),
+        # an s64 constant does not bound the 32-bit counter
+        (loop(COUNTED.replace("%bound = ", "%other = s64[] constant(9)\n  %bound = ")), 7, 0),
+        (loop(COUNTED, ', backend_config={"known_trip_count":{"n":"12"}}'), 12, 0),
     ],
 )
 def test_loops_count_by_trips_and_slices_by_their_rows(text, trips, unknown):
@@ -212,65 +215,45 @@ def test_a_loop_of_unknown_length_inside_another_counts_once_a_trip():
     assert sorted(row[0] for row in found.rows) == [3 * TRIP / 2] * 2
 
 
-@pytest.mark.parametrize("dear", ["true", "false"])
-def test_of_two_branches_the_one_with_most_traffic_counts(dear):
-    branch = "%{0} (p: f32[256]) -> f32[256] {{\n  %p = f32[256]{{0}} parameter(0)\n{1}\n}}\n"
-    once = branch.format("once", "  ROOT %n = f32[256]{0} negate(%p)")
-    twice = branch.format(
-        "twice", "  %n = f32[256]{0} negate(%p)\n  ROOT %m = f32[256]{0} negate(%n)"
-    )
-    names = {"true": "once", "false": "once", dear: "twice"}
-    found = summary(
-        entry(
-            "%i = pred[] parameter(0)",
-            "%x = f32[256]{0} parameter(1)",
-            "ROOT %c = f32[256]{0} conditional(%i, %x, %x), "
-            + ", ".join(f"{side}_computation=%{name}" for side, name in names.items()),
-            functions=once + twice,
-        )
-    )
-    assert (found.bytes, found.kernels) == (4 * KILOBYTE, 2)
-
-
-def test_a_branch_of_many_small_kernels_has_less_traffic_than_one_large_kernel():
-    branch = "%{0} (p: f32[256]) -> f32[2] {{\n  %p = f32[256]{{0}} parameter(0)\n{1}\n}}\n"
-    large = branch.format(
-        "large", "  %n = f32[256]{0} negate(%p)\n  ROOT %s = f32[2]{0} slice(%n), slice={[0:2]}"
-    )
-    small = branch.format(
-        "small",
-        "  %a = f32[2]{0} slice(%p), slice={[0:2]}\n  %b = f32[2]{0} negate(%a)\n"
+TWO, ONE, LARGE, SMALL = (
+    f"%{name} (p: f32[256]) -> f32[2] {{\n  %p = f32[256]{{0}} parameter(0)\n{lines}\n}}\n"
+    for name, lines in {
+        "two": "  %n = f32[256]{0} negate(%p)\n  ROOT %s = f32[256]{0} sort(%n), dimensions={0}",
+        "one": "  ROOT %n = f32[256]{0} negate(%p)",
+        "large": "  %n = f32[256]{0} negate(%p)\n  ROOT %s = f32[2]{0} slice(%n), slice={[0:2]}",
+        "small": "  %a = f32[2]{0} slice(%p), slice={[0:2]}\n  %b = f32[2]{0} negate(%a)\n"
         "  %c = f32[2]{0} negate(%b)\n  ROOT %d = f32[2]{0} negate(%c)",
-    )
+    }.items()
+)
+SORTED = {"negate": 2 * KILOBYTE, "sort": 2 * KILOBYTE}
+
+
+@pytest.mark.parametrize(
+    ("named", "functions", "expected"),
+    [
+        ("true_computation=%one, false_computation=%two", ONE + TWO, SORTED),
+        ("true_computation=%two, false_computation=%one", ONE + TWO, SORTED),
+        ("branch_computations={%one, %two, %one}", ONE + TWO, SORTED),
+        # three small kernels have less traffic than one large kernel
+        (
+            "branch_computations={%small, %large}",
+            LARGE + SMALL,
+            {"negate": 2 * KILOBYTE, "slice": 16},
+        ),
+    ],
+)
+def test_of_several_branches_the_one_with_most_traffic_counts(named, functions, expected):
     found = summary(
         entry(
             "%i = s32[] parameter(0)",
             "%x = f32[256]{0} parameter(1)",
-            "ROOT %c = f32[2]{0} conditional(%i, %x, %x), branch_computations={%small, %large}",
-            functions=large + small,
+            f"ROOT %c = f32[256]{{0}} conditional(%i, %x, %x), {named}",
+            functions=functions,
         )
     )
-    assert [row[1] for row in found.rows] == ["negate", "slice"]
-
-
-def test_of_a_conditional_the_branch_with_most_traffic_counts():
-    branch = "%{0} (p: f32[256]) -> f32[256] {{\n  %p = f32[256]{{0}} parameter(0)\n{1}\n}}\n"
-    cheap = branch.format("cheap", "  ROOT %n = f32[256]{0} negate(%p)")
-    dear = branch.format(
-        "dear", "  %n = f32[256]{0} negate(%p)\n  ROOT %s = f32[256]{0} sort(%n), dimensions={0}"
-    )
-    found = summary(
-        entry(
-            "%i = s32[] parameter(0)",
-            "%x = f32[256]{0} parameter(1)",
-            "ROOT %c = f32[256]{0} conditional(%i, %x, %x),"
-            " branch_computations={%cheap, %dear, %cheap}",
-            functions=cheap + dear,
-        )
-    )
-    assert found.bytes == 4 * KILOBYTE
+    assert {op: size for size, op, _ in found.rows} == expected
     assert found.kernels == 2
-    assert found.notable == {"conditional": 1, "sort": 1}
+    assert found.notable == dict.fromkeys({"conditional", "sort"} & {"conditional", *expected}, 1)
 
 
 def test_a_gather_reads_its_rows_and_a_scatter_writes_its_updates():
@@ -455,22 +438,6 @@ def test_branches_are_listed_or_named():
     assert named("branch_computations={%a, %b.1}") == ["a", "b.1"]
     assert named("true_computation=%yes, false_computation=%no") == ["yes", "no"]
     assert named("metadata={}") == []
-
-
-def test_trips_are_known_of_a_counter_below_one_constant_alone():
-    def trips(condition, attributes=""):
-        program = parse(loop(condition, attributes))
-        return trip_count(program, next(i for i in program.computations["main"] if i.op == "while"))
-
-    assert trips(COUNTED) == 7
-    assert trips(COUNTED, ', backend_config={"known_trip_count":{"n":"12"}}') == 12
-    assert trips(COUNTED.replace("direction=LT", "direction=GT")) is None
-    assert trips(COUNTED.replace("s32[] constant", "f32[] constant")) is None
-    two = COUNTED.replace("  %bound =", "  %other = s32[] constant(9)\n  %bound =")
-    assert trips(two) is None
-    # an s64 constant does not bound the 32-bit counter
-    assert trips(two.replace("%other = s32", "%other = s64")) == 7
-    assert trips(DATA_DEPENDENT) is None
 
 
 def test_a_counter_may_be_compared_in_a_fusion():

@@ -130,8 +130,8 @@ def test_a_small_setting_learns_and_its_accuracy_is_of_the_test_images():
     assert float(accuracy[0]) > 0.7
 
 
-def scores_by_hand(params, x, *, normalized):
-    """The logits of a network, written in NumPy."""
+def scores_by_hand(params, x, *, normalized, lowered=0):
+    """The logits of a network in NumPy; layer i has the activation max(h − i · `lowered`, 0)."""
     x = x.astype(float)
     layers = zip(params["kernels"], params["scales"], params["biases"], strict=True)
     for i, (kernel, scale, bias) in enumerate(layers):
@@ -142,7 +142,7 @@ def scores_by_hand(params, x, *, normalized):
             h += padded[:, row : row + height, column : column + width] @ kernel[row, column]
         if normalized:
             h = scale * (h - h.mean((0, 1, 2))) / np.sqrt(h.var((0, 1, 2)) + 1e-5)
-        x = np.maximum(h + bias, 0)
+        x = np.maximum(h + bias - i * lowered, 0)
         if i == 0:
             x = (x[:, ::2] + x[:, 1::2]) / 2
             x = (x[:, :, ::2] + x[:, :, 1::2]) / 2
@@ -165,17 +165,23 @@ def test_a_network_is_tested_as_its_setting_says_without_noise(normalized, depth
     # The mean of each class's scores is removed, so that no class is the largest for all images.
     draws = [rng.standard_normal(10) * scores.std(0) - scores.mean(0) for _ in range(2)]
     predicted = [(scores + draw).argmax(1) for draw in draws]
-    params = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), params)
+    setting = Setting(width=5, depth=depth, is_normalized=normalized)
+    own = params | {"head_bias": np.zeros(10)}
+    lowered = scores_by_hand(own, x, normalized=normalized, lowered=1)
+    own = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), own)
+    found = filter_training.logits(own, jnp.asarray(x), setting, lambda i, h: jnp.maximum(h - i, 0))
+    np.testing.assert_allclose(found, lowered, rtol=1e-3, atol=1e-3 * abs(lowered).max())
 
     def train(key, *_):
         first = (jax.random.key_data(key) == jax.random.key_data(keys[0])).all()
-        trained = params | {"head_bias": jnp.where(first, *jnp.asarray(draws, jnp.float32))}
-        return params["kernels"], params["kernels"], trained
+        trained = own | {"head_bias": jnp.where(first, *jnp.asarray(draws, jnp.float32))}
+        return own["kernels"], own["kernels"], trained
 
     keys = jax.random.split(jax.random.key(0), 2)
     monkeypatch.setattr(filter_training, "train", train)
-    noise = {"activation": filter_settings.random_relu, "augment": filter_settings.cutout}
-    setting = Setting(width=5, depth=depth, is_normalized=normalized, **noise)
+    setting = setting._replace(
+        activation=filter_settings.random_relu, augment=filter_settings.cutout
+    )
     images = digits()._replace(x_test=x, y_test=predicted[0])
     _, _, accuracy = filter_training.run(setting, images, 2)
     same = (predicted[0] == predicted[1]).mean()

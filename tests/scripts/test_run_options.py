@@ -1,7 +1,6 @@
 """Options of a run: groups of seeds, devices and statistics, and the first printed lines."""
 
 import itertools
-import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,15 +10,12 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from experiments.cli import InputError
-from experiments.compiled.step import operations, with_prefix
+from experiments.compiled.step import operations
 from experiments.data import stand_ins
-from experiments.measures import activation_states, filter_models, odd_point, provenance
+from experiments.measures import filter_models, odd_point, provenance
 from experiments.recipes import Recipe, replace
 from experiments.training import introduction, run, trainer
 from experiments.training.loop import Extras, Trained
-from experiments.training.run_folder import read_lines
-from experiments.training.step_log import StepLog
 from tests.support.small_runs import random_images
 
 pytestmark = pytest.mark.usefixtures("users_jax", "unchecked")
@@ -39,13 +35,6 @@ def test_a_group_of_the_batch_is_on_neighbouring_devices_or_a_part_of_one(
     groups, devices, expected
 ):
     assert trainer._statistics_options(Recipe(statistics_groups=groups), devices) == expected
-
-
-def test_groups_that_do_not_fit_the_devices_are_refused():
-    with pytest.raises(
-        InputError, match="must divide the 4 devices or be a multiple of them; got 3"
-    ):
-        trainer._statistics_options(Recipe(statistics_groups=3), 4)
 
 
 @pytest.mark.parametrize(
@@ -180,22 +169,6 @@ def test_the_norm_of_the_odd_point_is_beside_the_mean_of_the_others(monkeypatch,
     assert not found["is_odd"]
 
 
-def test_ends_of_networks_are_means_with_their_errors(monkeypatch):
-    """Four networks: norm ratios 1, 2, 3 and 6, ten times these as angles, and one spread."""
-    values = iter([1.0, 2.0, 3.0, 6.0])
-
-    def ends(function, rng):
-        value = next(values)
-        return [value, 10 * value, 7.0]
-
-    monkeypatch.setattr(activation_states, "_network", ends)
-    found = activation_states.networks(jnp.tanh)
-    stderr = (14 / 3) ** 0.5 / 2
-    assert found["norm_ratio"] == pytest.approx({"mean": 3.0, "stderr": stderr})
-    assert found["angle"] == pytest.approx({"mean": 30.0, "stderr": 10 * stderr})
-    assert found["spread"] == {"mean": 7.0, "stderr": 0.0}
-
-
 def test_a_report_says_the_images_that_are_measured():
     images = random_images()
     for probe, expected in ((4, 4), (99, 15)):
@@ -218,57 +191,6 @@ def test_a_hash_is_of_settings_and_of_every_file(tmp_path):
         path.write_text("2")
         assert provenance.digest(["x", 1], files) != first
         path.write_text("1")
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (999.4, "999 "),
-        (999.6, "1 k"),
-        (9.996e5, "1 M"),
-        (1000, "1 k"),
-        (9.996e-7, "1 µ"),
-        (0.5, "500 m"),
-    ],
-)
-def test_a_number_that_is_rounded_up_has_the_next_prefix(number, text):
-    assert with_prefix(number) == text
-
-
-def test_lines_of_steps_have_the_mean_loss_of_their_own_steps_and_seed(tmp_path):
-    """The run has two seeds and epochs of five steps, and resumes after step 3."""
-    given: Any = SimpleNamespace(steps=5, recipe=Recipe(epochs=2, learning_rate=0.5, drops=(0.5,)))
-    folders = [tmp_path / name for name in "ab"]
-    for folder in folders:
-        folder.mkdir()
-        lines = [{"step": step, "loss": 0.0} for step in (2, 3, 4)]
-        (folder / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    state: Any = SimpleNamespace(step=np.array([3, 3]), loss=np.array([6.0, 60.0]))
-    log = StepLog(given, folders, state)
-    for step, epoch, sums in ((5, 0, (10.0, 80.0)), (8, 1, (9.0, 3.0)), (10, 1, (10.0, 5.0))):
-        log(SimpleNamespace(state=SimpleNamespace(loss=np.array(sums)), step=step, epoch=epoch))  # pyright: ignore[reportArgumentType]
-    for folder, losses in zip(folders, ([2.0, 3.0, 0.5], [10.0, 1.0, 1.0]), strict=True):
-        found = read_lines(folder / "steps.jsonl")
-        assert [line["step"] for line in found] == [2, 3, 5, 8, 10]  # later steps are removed
-        assert [line["loss"] for line in found[2:]] == losses
-        assert [line["epoch"] for line in found[2:]] == [1, 2, 2]
-        assert [line["learning_rate"] for line in found[2:]] == pytest.approx([0.5, 0.1, 0.1])
-
-
-def test_errors_of_models_of_filters_are_means_over_layers_with_their_error():
-    def row(measured, expected, interval):
-        predicted = {"two": {"spearman": expected, "interval": interval}}
-        return {"measured": {"spearman": measured}, "predicted": predicted}
-
-    layers = {
-        "a": row(0.5, 0.8, (0.4, 0.6)),
-        "b": row(0.9, 0.8, (0.9, 0.95)),  # 0.9 is an end of the interval
-        "c": row(0.7, 0.2, (0.71, 0.8)),
-    }
-    found = filter_models._errors(layers, "two")
-    assert found["error"] == pytest.approx(0.3)  # the mean of 0.3, 0.1 and 0.5
-    assert found["stderr"] == pytest.approx(0.2 / 3**0.5)
-    assert (found["within"], found["layers"]) == (2, 3)
 
 
 def test_the_p_value_of_an_explanation_counts_permutations_of_pairs():

@@ -196,20 +196,6 @@ def test_a_line_of_an_epoch_has_the_mean_loss_and_a_key_of_its_step(monkeypatch)
     assert keys[0] == str(jax.random.key_data(jax.random.key(5)).tolist())
 
 
-def test_moments_are_kept_of_the_networks_of_the_first_order_and_seed(monkeypatch, tmp_path):
-    line = {"accuracy": 0.5, "moments": {"mean": 1.0}}
-    monkeypatch.setattr(shift, "read_or_train", lambda *given: [line, line])
-    images: Any = SimpleNamespace(name="digits")
-    recipe = shift.dense_recipe("digits", 2, 8)
-    order, other = "ReLU first", "norm first"
-    runs = shift.train_all(
-        recipe, images, ["drops", "constant"], [order, other], 2, 5, tmp_path, lambda *_: None
-    )
-    assert len(runs) == 2 * 2 * 2 * len(shift.NORMALIZATIONS)
-    kept = [(run["order"], run["seed"]) for run in runs if "moments" in run]
-    assert kept == [(order, 0)] * (2 * len(shift.NORMALIZATIONS))
-
-
 def test_columns_have_a_list_for_each_number_with_four_digits():
     lines = [{"a": 0.123456, "b": {"c": None}}, {"a": 1234.56, "b": {"c": 2e-7 / 3}}]
     assert shift.columns(lines) == {"a": [0.1235, 1235.0], "b": {"c": [None, 6.667e-8]}}

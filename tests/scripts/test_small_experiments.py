@@ -1,6 +1,5 @@
 """Small networks outside the recipes: layers, steps and statistics, compared with NumPy."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,14 +13,7 @@ import pruning
 import repair
 from experiments.cli import InputError
 from experiments.data import datasets
-from experiments.measures import (
-    filter_tests,
-    filter_training,
-    recalibration,
-    repair_digits,
-    repair_images,
-)
-from experiments.measures.filter_training import Setting
+from experiments.measures import filter_tests, recalibration, repair_digits, repair_images
 from experiments.training.scan import scan_steps
 from pruning import channels
 from tests.support.recorded import assert_as_recorded, condense
@@ -45,13 +37,6 @@ def test_every_batch_is_a_step_with_momentum():
     np.testing.assert_allclose(optax.tree.get(state, "trace"), v, rtol=1e-6)
 
 
-def test_a_rate_is_divided_at_each_share_of_the_steps():
-    schedule = filter_training.drops(0.5, 0.75)(8)
-    rates = np.array([schedule(step) for step in range(8)])
-    expected = 0.05 * np.array([1, 1, 1, 1, 0.1, 0.1, 0.01, 0.01])
-    np.testing.assert_allclose(rates, expected, rtol=1e-6)
-
-
 def padded_products(x, kernel):
     """A 3×3 convolution with zero padding, by a loop over pixels."""
     n, height, width, _ = x.shape
@@ -67,65 +52,6 @@ def standardized(h, scale, bias, mean=None, var=None):
     mean = h.mean(axis=tuple(range(h.ndim - 1))) if mean is None else mean
     var = h.var(axis=tuple(range(h.ndim - 1))) if var is None else var
     return (h - mean) / np.sqrt(var + 1e-5) * scale + bias
-
-
-@pytest.mark.parametrize("is_normalized", [True, False])
-def test_a_network_of_filters_pools_after_its_first_convolution(is_normalized):
-    rng = np.random.default_rng(0)
-    params: Any = {
-        "kernels": [rng.normal(size=(3, 3, n, 5)) for n in (1, 5, 5)],
-        "scales": [rng.normal(2, 1, 5) for _ in range(3)],
-        "biases": [rng.normal(1, 1, 5) for _ in range(3)],
-        "head": rng.normal(size=(5, 10)),
-        "head_bias": rng.normal(size=10),
-    }
-    x = rng.normal(3, 2, (4, 8, 8, 1))
-    h, layers = x, []
-    for i in range(3):
-        layers.append(i)
-        h = padded_products(h, params["kernels"][i])
-        scale, bias = params["scales"][i], params["biases"][i]
-        h = standardized(h, scale, bias) if is_normalized else h + bias
-        h = np.maximum(h - i, 0)  # the activation depends on the layer
-        if i == 0:
-            h = h.reshape(4, 4, 2, 4, 2, 5).mean((2, 4))
-    expected = h.mean((1, 2)) @ params["head"] + params["head_bias"]
-    found = filter_training.logits(
-        jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), params),
-        jnp.asarray(x, jnp.float32),
-        Setting(depth=3, is_normalized=is_normalized),
-        lambda i, h: jnp.maximum(h - i, 0),
-    )
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
-
-
-def test_accuracies_of_filters_are_of_test_images_and_of_each_seed(monkeypatch):
-    """Training is replaced: the network of a seed predicts class 3 for a share of the images."""
-    images: Any = SimpleNamespace(
-        x_train=np.zeros((6, 8, 8, 1), np.float32),
-        y_train=np.zeros(6, np.int32),
-        x_test=np.arange(5, dtype=np.float32)[:, None, None, None] * np.ones((5, 8, 8, 1)),
-        y_test=np.array([3, 3, 0, 3, 0], np.int32),
-    )
-    seen: list[Any] = []
-
-    def train(key, setting, x, y):
-        seen.append(x.shape)
-        return key, key, jax.random.key_data(key)[-1] % 4
-
-    def logits(params, x, setting, activation):
-        predicted = jnp.where(x[:, 0, 0, 0] < params, 3, 7)
-        return jax.nn.one_hot(predicted, 10)
-
-    monkeypatch.setattr(filter_training, "train", train)
-    monkeypatch.setattr(filter_training, "logits", logits)
-    keys = jax.random.split(jax.random.key(0), 6)
-    counts = [int(jax.random.key_data(key)[-1] % 4) for key in keys]
-    _, _, found = filter_training.run(Setting(), images, 6)
-    assert seen == [(6, 8, 8, 1)]
-    right = {0: 0.0, 1: 0.2, 2: 0.4, 3: 0.4}
-    np.testing.assert_allclose(found, [right[count] for count in counts], rtol=1e-6)
-    assert len(set(counts)) > 1
 
 
 def test_a_setting_is_summed_up_over_layers_and_then_over_seeds():
@@ -149,22 +75,6 @@ def test_a_setting_is_summed_up_over_layers_and_then_over_seeds():
     assert found["accuracy"]["mean"] == pytest.approx(0.7)
 
 
-def test_filters_of_every_layer_but_the_first_are_tested_for_each_seed():
-    """`mean` is an absolute value. The second layers of two seeds are shifted by 0.3 and −0.5."""
-    rng = np.random.default_rng(0)
-    first = rng.normal(size=(2, 3, 3, 1, 6)).astype(np.float32)
-    second, third = rng.normal(size=(2, 2, 3, 3, 6, 6)).astype(np.float32)
-    second += np.reshape([0.3, -0.5], (2, 1, 1, 1, 1)).astype(np.float32)
-    rows = list(filter_tests.run_tests([first, second, third]))
-    assert [(r["layer"], r["seed"]) for r in rows] == [(2, 0), (2, 1), (3, 0), (3, 1)]
-    for row, kernel in zip(rows, [*second, *third], strict=True):
-        w = kernel.astype(float)
-        assert row["mean"] == pytest.approx(abs(w.mean() / w.std()), rel=1e-3)
-        stds = np.sqrt(np.square(w - w.mean((0, 1, 2))).sum((0, 1, 2)) / (54 - 1))
-        spread = stds.std(ddof=1) / stds.mean() * (2 * 54) ** 0.5
-        assert row["std_spread"] == pytest.approx(spread, rel=0.02)
-
-
 def statistics(mean, var):
     return SimpleNamespace(mean=np.array(mean), var=np.array(var))
 
@@ -184,24 +94,6 @@ def test_statistics_are_mixed_as_they_are_named(mix, expected):
     for i, (a, b) in enumerate(zip(old, fresh, strict=True)):
         getattr(recalibration, mix)(i, a, b)
     assert [(float(a.mean), float(a.var)) for a in old] == expected
-
-
-def test_images_of_a_recalibration_are_cropped_and_flipped_as_in_training():
-    x = np.arange(60 * 32 * 32 * 3, dtype=np.float32).reshape(60, 32, 32, 3) + 1
-    found, flips, places = recalibration.augment(np.random.default_rng(0), x), 0, set()
-    for image, crop in zip(x, found, strict=True):
-        around = np.pad(image, ((4, 4), (4, 4), (0, 0)))
-        for i, j, flip in np.ndindex(9, 9, 2):
-            part = around[i : i + 32, j : j + 32]
-            if np.array_equal(crop, part[:, ::-1] if flip else part):
-                places.add((i, j))
-                flips += flip
-                break
-        else:
-            pytest.fail("an image is no crop of its padded original")
-    assert len(places) > 25
-    assert {i for i, _ in places} == {j for _, j in places} == set(range(9))
-    assert 15 < flips < 45
 
 
 @pytest.mark.parametrize("count", [3, 500, 1499, 1700])
@@ -336,29 +228,3 @@ def test_repaired_networks_on_digits_are_as_recorded(monkeypatch):
     repair_digits.run(lambda found: saved.append(condense(found)))
     assert len(saved) == 2  # results are saved after each network
     assert_as_recorded("runs/repair_digits", saved[-1], rtol=0.01)
-
-
-def test_errors_of_a_recalibration_are_those_of_the_difference(monkeypatch):
-    rows = {"as trained": [1, 1, 0, 0], "fresh": [1, 0, 0, 0], "half": [0, 0, 1, 1]}
-    trees = {"crops": "fresh", "means": "half", "variances": "half", "stem": "as trained"}
-    monkeypatch.setattr(recalibration, "network", lambda weights: ("graph", "as trained"))
-    monkeypatch.setattr(recalibration, "images", lambda *_: (np.zeros((8, 2)), None))
-    monkeypatch.setattr(recalibration, "augment", lambda rng, x: x)
-    monkeypatch.setattr(recalibration, "recalibrated", lambda *_: "fresh")
-    monkeypatch.setattr(
-        recalibration,
-        "mix_statistics",
-        lambda graph, tree, fresh, mix: trees.get(mix.__name__, "half"),
-    )
-    monkeypatch.setattr(recalibration, "correct", lambda graph, tree, test: np.array(rows[tree]))
-    variances = {"as trained": [1.0, 4.0, 9.0], "fresh": [4.0, 36.0, 9.0]}
-    norms = lambda model: [SimpleNamespace(var=np.array(variances[model]))]  # noqa: E731
-    monkeypatch.setattr(recalibration, "norms", norms)
-    monkeypatch.setattr(recalibration.nnx, "merge", lambda _, tree: tree)
-    found = recalibration.run(Path("weights"), Path("data"), 8, 4)
-    errors = found["standard error of the difference"]
-    assert found["accuracy"]["recalibrated"] == 0.25
-    assert errors["as trained"] == errors["stem alone"] == 0
-    assert errors["recalibrated"] == pytest.approx(np.std([0, -1, 0, 0], ddof=1) / 2)
-    assert errors["means alone"] == pytest.approx(np.std([-1, -1, 1, 1], ddof=1) / 2)
-    assert found["median ratio of deviations"] == [2]

@@ -20,7 +20,7 @@ import train
 from experiments import recipes
 from experiments.cli import InputError
 from experiments.data import datasets
-from experiments.recipes import PRESETS, residual_recipe
+from experiments.recipes import PRESETS, Recipe, residual_recipe
 from experiments.training import introduction, loop, run as training_run, run_folder, trained
 from experiments.training.checkpoints import Checkpoints
 from experiments.training.loop import Extras
@@ -213,18 +213,24 @@ def test_steps_are_logged_with_their_own_losses(one, tmp_path):
         assert first["loss"] != second["loss"]
 
 
-def test_a_logged_rate_is_that_of_the_step_before(tmp_path):
-    recipe = replace(SMALL, epochs=3, drops=(0.3,))
-    state = SimpleNamespace(step=0, loss=0.0)
-    log = StepLog(SimpleNamespace(steps=4, recipe=recipe), [tmp_path], state)  # pyright: ignore[reportArgumentType]
-    for step in (3, 4, 5):
-        state = SimpleNamespace(loss=step)
-        log(SimpleNamespace(state=state, step=step, epoch=(step - 1) // 4))  # pyright: ignore[reportArgumentType]
-    lines = read_lines(tmp_path / "steps.jsonl")
-    assert [line["epoch"] for line in lines] == [1, 1, 2]
-    rate = SMALL.learning_rate
-    rates = [line["learning_rate"] for line in lines]
-    assert rates == pytest.approx([rate, rate, rate / recipe.drop_factor], rel=1e-6)
+def test_lines_of_steps_have_the_mean_loss_of_their_own_steps_and_seed(tmp_path):
+    """The run has two seeds and epochs of five steps, and resumes after step 3."""
+    given: Any = SimpleNamespace(steps=5, recipe=Recipe(epochs=2, learning_rate=0.5, drops=(0.5,)))
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+        lines = [{"step": step, "loss": 0.0} for step in (2, 3, 4)]
+        (folder / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    state: Any = SimpleNamespace(step=np.array([3, 3]), loss=np.array([6.0, 60.0]))
+    log = StepLog(given, folders, state)
+    for step, epoch, sums in ((5, 0, (10.0, 80.0)), (8, 1, (9.0, 3.0)), (10, 1, (10.0, 5.0))):
+        log(SimpleNamespace(state=SimpleNamespace(loss=np.array(sums)), step=step, epoch=epoch))  # pyright: ignore[reportArgumentType]
+    for folder, losses in zip(folders, ([2.0, 3.0, 0.5], [10.0, 1.0, 1.0]), strict=True):
+        found = read_lines(folder / "steps.jsonl")
+        assert [line["step"] for line in found] == [2, 3, 5, 8, 10]  # later steps are removed
+        assert [line["loss"] for line in found[2:]] == losses
+        assert [line["epoch"] for line in found[2:]] == [1, 2, 2]
+        assert [line["learning_rate"] for line in found[2:]] == pytest.approx([0.5, 0.1, 0.1])
 
 
 def test_a_resumed_log_is_that_of_a_whole_run(one, tmp_path):
