@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
 import covariate_shift
 import reproduce
@@ -21,7 +22,7 @@ from experiments.cli import InputError
 from experiments.measures import report, shift
 from experiments.pages import page
 from experiments.recipes import replace
-from experiments.training import checkpoints, checks, finite, loop, processes, run_folder
+from experiments.training import checkpoints, checks, finite, loop, processes, run_folder, trainer
 from jaxnorm import internal
 from tests.support.small_runs import SMALL, View, compiled, train_one, without_times
 
@@ -136,6 +137,10 @@ def test_checksums_see_changed_signs_of_all_elements_and_of_pairs():
     changed = (-x, x.at[:2].multiply(-1), x.at[jnp.array([0, 32])].multiply(-1), x[::-1], x + 0.5)
     sums = [checkpoints.sums_of([array])[0] for array in (x, *changed)]
     assert len(set(sums)) == len(sums)
+    over_devices = NamedSharding(trainer.mesh_of(8), PartitionSpec("data"))
+    np.testing.assert_array_equal(
+        checkpoints.checksums([jax.device_put(x, over_devices)]), checkpoints.checksums([x])
+    )
 
 
 @pytest.mark.parametrize("damage", [None, b"", b'{"epoch": 1, "los', b"\xff\xfe\n", b"1\n2\n"])
@@ -245,8 +250,11 @@ def test_a_folder_with_whole_checkpoints_or_results_has_a_recipe(names, trained,
 def test_after_a_divergence_a_lower_rate_starts_in_the_same_folder(images, tmp_path):
     steep = replace(SMALL, learning_rate=1e30, normalization="none")
     run_folder.prepare(tmp_path, steep, images, vmapped_seeds=1)
-    with pytest.raises(InputError, match=r"no checkpoint is kept; lower --learning-rate$"):
+    with pytest.raises(
+        InputError, match=r"by step \d+ it had .*: no checkpoint is kept; lower --learning-rate$"
+    ):
         train_one(compiled(steep, images), tmp_path)
+    assert not run_folder.read_lines(tmp_path / "seed-0" / "metrics.jsonl")
     run_folder.prepare(tmp_path, SMALL, images, vmapped_seeds=1)
     assert json.loads((tmp_path / "recipe.json").read_text())["learning_rate"] == 0.05
 

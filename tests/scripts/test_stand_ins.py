@@ -11,7 +11,6 @@ from experiments.cli import InputError
 from experiments.data import datasets, stand_ins
 from experiments.data.datasets import Images
 from experiments.data.imagenet import decode
-from experiments.recipes import PRESETS
 from tests.support.small_runs import SMALL
 
 pytestmark = pytest.mark.usefixtures("users_jax")
@@ -70,13 +69,3 @@ def test_a_run_on_noise_needs_no_data_and_says_so(tmp_path, capsys):
     assert stand_ins.NOTE.split(":")[0] in (tmp_path / "index.html").read_text()
     with pytest.raises(InputError, match="--data-dir must be a folder"):
         train.main(recipe, replace(options, fake_data=False, data_dir=tmp_path / "none"))
-
-
-@pytest.mark.slow
-def test_the_preset_of_imagenet_runs_on_noise(tmp_path):
-    _, recipe = PRESETS["imagenet-resnet50"]
-    recipe = replace(recipe, batch_size=2, crop=32, scales=(32, 40), test_scales=(32,))
-    recipe = replace(recipe, model="resnet18", epochs=1, warmup=0)
-    options = train.Options(fake_data=True, workers=0, devices=1, out=tmp_path)
-    train.main(recipe, options)
-    assert (tmp_path / "results.json").exists()

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import signal
 import socket
 import struct
 import subprocess
@@ -26,7 +25,7 @@ from tensorboardX.proto import event_pb2 as events
 import train
 from experiments import recipes
 from experiments.cli import InputError, StoppedError
-from experiments.data import datasets, loaders, stand_ins
+from experiments.data import datasets, stand_ins
 from experiments.data.datasets import Images
 from experiments.recipes import PRESETS, Recipe, replace
 from experiments.training import (
@@ -40,10 +39,9 @@ from experiments.training import (
     run_folder,
     trainer,
 )
-from experiments.training.optimizers import learning_rate, make_optimizer
+from experiments.training.optimizers import learning_rate
 from experiments.training.step import rematerialize
 from jaxnorm import models
-from tests.support import made_imagenet
 from tests.support.small_runs import (
     SMALL,
     View,
@@ -95,17 +93,6 @@ def test_a_damaged_checkpoint_is_left_out_with_a_line(one, monkeypatch, tmp_path
     assert without_times(train_one(one, tmp_path, view)) == without_times(whole)
     assert "checkpoint 12 is damaged" in view.lines[0]
     assert view.steps == [12]
-
-
-def test_checksums_see_a_single_bit_and_no_sharding():
-    x = jnp.arange(64, dtype=jnp.float32)
-    expected = checkpoints.checksums([x])
-    spread = jax.device_put(
-        x, jax.sharding.NamedSharding(trainer.mesh_of(8), jax.sharding.PartitionSpec("data"))
-    )
-    assert int(checkpoints.checksums([spread])[0]) == int(expected[0])
-    assert int(checkpoints.checksums([x.at[3].multiply(-1)])[0]) != int(expected[0])
-    assert int(checkpoints.checksums([x[::-1]])[0]) != int(expected[0])
 
 
 @pytest.mark.parametrize("shard_state", [False, True])
@@ -200,50 +187,6 @@ def test_bfloat16_computes_and_float32_keeps(one, images):
     assert 0 < abs(float(state.loss) - expected) < 0.2 * expected
 
 
-def test_augmented_images_are_crops_of_padded_ones(key):
-    x = jax.random.normal(key, (40, 5, 6, 2), jnp.float32)
-    found = np.asarray(
-        jax.jit(lambda key, x: loaders.crop(x, *loaders.draw_crops(key, len(x))))(key, x)
-    )
-    flips = 0
-    for image, got in zip(np.asarray(x), found, strict=True):
-        padded = np.pad(image, ((4, 4), (4, 4), (0, 0)))
-        crops = [padded[i : i + 5, j : j + 6] for i in range(9) for j in range(9)]
-        straight = any(np.array_equal(got, crop) for crop in crops)
-        flipped = any(np.array_equal(got, crop[:, ::-1]) for crop in crops)
-        assert straight or flipped
-        flips += flipped and not straight
-    assert 8 < flips < 32
-
-
-def test_rates_drop_at_the_start_of_the_epochs_named():
-    recipe = PRESETS["cifar10-resnet20"][1]
-    at = {e: learning_rate(recipe, 1, e) for e in (0, 59, 60, 119, 120, 159, 160, 199)}
-    expected = [0.05, 0.05, 0.01, 0.01, 0.002, 0.002, 0.0004, 0.0004]
-    np.testing.assert_allclose(list(at.values()), expected, rtol=1e-12)
-
-
-def test_the_rate_is_inside_the_velocity():
-    recipe = Recipe(learning_rate=1.0, epochs=2, drops=(0.5,), drop_factor=10.0, weight_decay=0.0)
-    optimizer = make_optimizer(recipe, 2)
-    w, v = jnp.ones(1), np.zeros(1)
-    state, expected = optimizer.init(w), np.ones(1)
-    for rate in (1.0, 1.0, 0.1, 0.1):  # v ← 0.9 v − rate · g, w ← w + 0.9 v − rate · g
-        gradient = 2 * expected
-        v = 0.9 * v - rate * gradient
-        expected = expected + 0.9 * v - rate * gradient
-        updates, state = optimizer.update(w + w, state, w)
-        w = w + jnp.asarray(updates)
-        np.testing.assert_allclose(w, expected, rtol=1e-6)
-
-
-def test_divergence_ends_the_run_with_the_step_and_the_last_checkpoint(images, tmp_path):
-    recipe = replace(SMALL, learning_rate=1e30, normalization="none")
-    with pytest.raises(InputError, match=r"by step \d+ it had .*: no checkpoint is kept"):
-        train_one(compiled(recipe, images), tmp_path)
-    assert not run_folder.read_lines(tmp_path / "seed-0" / "metrics.jsonl")
-
-
 def test_a_network_that_is_not_finite_is_not_saved(images, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", 0)
     # the loss of the first step is still finite, but the weights after this step are not
@@ -252,17 +195,6 @@ def test_a_network_that_is_not_finite_is_not_saved(images, tmp_path, monkeypatch
     with pytest.raises(InputError, match=r"network must remain finite; by step 1 it .*: no check"):
         train_one(one, tmp_path)
     assert not [path for path in (tmp_path / "checkpoints-0").iterdir() if path.name.isdigit()]
-
-
-def test_a_folder_of_another_recipe_is_refused_by_the_field_that_differs(images, tmp_path):
-    run_folder.prepare(tmp_path, SMALL, images, vmapped_seeds=1)
-    (tmp_path / "checkpoints-0" / "4").mkdir(parents=True)
-    run_folder.prepare(tmp_path, SMALL, images, vmapped_seeds=1)
-    with pytest.raises(InputError, match=r"has momentum 0\.9, not 0\.8"):
-        run_folder.prepare(tmp_path, replace(SMALL, momentum=0.8), images, vmapped_seeds=1)
-    (tmp_path / "recipe.json").write_text("{")
-    with pytest.raises(InputError, match=r"recipe\.json must be JSON in UTF-8; Expecting property"):
-        run_folder.prepare(tmp_path, SMALL, images, vmapped_seeds=1)
 
 
 @pytest.mark.parametrize(
@@ -342,29 +274,6 @@ def test_presets_are_networks_of_their_images(name):
     assert found.shape == (2, classes)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PRESETS)
-def test_presets_take_a_step_on_made_data(name, tmp_path):
-    recipe = replace(PRESETS[name][1], batch_size=2, statistics_groups=1, warmup=0)
-    rng = np.random.default_rng(0)
-    if recipe.dataset in recipes.STREAMED:
-        made_imagenet.make(tmp_path)
-        made = datasets.records(recipe.dataset, tmp_path)
-    else:
-        size = {"digits": 8, "mnist": 28}.get(recipe.dataset, 32)
-        x = rng.standard_normal((4, size, size, 3 if size == 32 else 1)).astype(np.float32)
-        y = np.arange(4, dtype=np.int32)
-        made = Images(recipe.dataset, "", 100 if recipe.dataset == "cifar100" else 10, x, y, x, y)
-    program = trainer.Trainer(recipe, made, trainer.mesh_of(1))
-    before = [np.asarray(leaf) for leaf in jax.tree.leaves(program.init_state((0,)).params)]
-    state = first_state(program, 1)
-    program.close()
-    assert math.isfinite(float(state.loss))
-    assert int(state.step) == 1
-    after = jax.tree.leaves(state.params)
-    assert any((a != b).any() for a, b in zip(after, before, strict=True))
-
-
 def test_vmapped_seeds_have_the_losses_of_single_seeds(one, images, tmp_path):
     both = with_steps_per_call(compiled(SMALL, images, vmap_seeds=True), 2)
     train_one(both, tmp_path / "both", seeds=(0, 1))
@@ -377,9 +286,6 @@ def test_vmapped_seeds_have_the_losses_of_single_seeds(one, images, tmp_path):
         assert len(together) == 3
         for a, b in zip(together, alone, strict=True):
             np.testing.assert_allclose(a["loss"], b["loss"], rtol=1e-3)
-    assert run.seed_groups(SMALL, 3, "auto") == [(0, 1, 2)]
-    assert run.seed_groups(Recipe(), 3, "auto") == [(0,), (1,), (2,)]
-    assert run.seed_groups(Recipe(), 2, "yes") == [(0, 1)]
 
 
 def scalars(folder):
@@ -468,12 +374,6 @@ def test_only_settings_that_apply_are_said():
     assert names == every - unused - drops - sizes
     assert done == "images padded by 4, cropped at random and flipped at random"
     assert "norm_channels" in said_of("cifar10-resnet110-micro-c4")[0]
-
-
-def test_a_mesh_of_several_devices_is_said_in_words(images):
-    program, mesh = compiled(SMALL, images, 8), trainer.mesh_of(8)
-    line = introduction.first_line(program, mesh, [(0,)])
-    assert line.startswith("8 x cpu, batches sharded over all, 16 images a step, 2 on each device")
 
 
 def test_what_options_alone_decide_is_refused_without_jax():
@@ -647,38 +547,6 @@ def test_two_processes_train_as_one_with_two_devices(shard_state, tmp_path):
         for a, b in zip(found, expected, strict=True):
             np.testing.assert_allclose(a["loss"], b["loss"], rtol=1e-5)
             assert a["accuracy"] == b["accuracy"]
-
-
-@pytest.mark.slow
-def test_ten_kills_at_random_moments_change_nothing(tmp_path):
-    environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "false"}
-    start = time.monotonic()
-    subprocess.run(command_line(tmp_path / "whole", "--epochs", "60"), env=environment, check=True)
-    duration = time.monotonic() - start
-    moments = np.random.default_rng(0).uniform(0.3, 1, 10) * duration
-    for i, moment in enumerate(moments):
-        running = subprocess.Popen(
-            command_line(tmp_path / "killed", "--epochs", "60"), env=environment
-        )
-        try:
-            running.wait(moment)
-        except subprocess.TimeoutExpired:
-            running.send_signal(signal.SIGTERM if i % 2 else signal.SIGKILL)
-        assert running.wait() in (0, 143, -signal.SIGTERM, -signal.SIGKILL)
-    subprocess.run(command_line(tmp_path / "killed", "--epochs", "60"), env=environment, check=True)
-    whole, killed = (
-        without_times(run_folder.read_lines(tmp_path / name / "seed-0" / "metrics.jsonl"))
-        for name in ("whole", "killed")
-    )
-    assert len(whole) == 60
-    assert killed == whole
-
-
-def test_an_incomplete_line_is_left_out(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    path.write_text(json.dumps({"epoch": 1}) + '\n{"epo')
-    assert run_folder.read_lines(path) == [{"epoch": 1}]
-    assert run_folder.read_lines(tmp_path / "none") == []
 
 
 @pytest.mark.slow

@@ -8,20 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 from PIL import Image
 
-import jaxnorm.nnx
 from experiments.cli import InputError
 from experiments.data import datasets, imagenet
 from experiments.data.datasets import Images
-from experiments.recipes import Recipe, replace
+from experiments.recipes import Recipe
 from experiments.signals import Interruption
-from experiments.training import chunks, loop, paired_runs, run_folder
+from experiments.training import chunks, loop, paired_runs
 from experiments.training.checkpoints import Checkpoints
 from experiments.training.chunks import Chunk
 from experiments.training.finite import check_finite, is_finite
-from experiments.training.step import State
 from tests.support.small_runs import random_images
 
 pytestmark = pytest.mark.usefixtures("users_jax", "unchecked")
@@ -206,28 +203,6 @@ def test_an_untrained_network_starts_with_the_statistics_of_the_first_images(mon
     assert (other.params["layers"][0]["kernel"][...] != layer["kernel"][...]).any()
 
 
-def test_statistics_before_training_are_of_the_first_training_images(monkeypatch):
-    """The made-up network has one layer, so the statistics are those of the images."""
-    images = random_images()
-    images = images._replace(x_train=images.x_train + np.arange(70)[:, None, None, None])
-    layer = jaxnorm.nnx.BatchNorm(1, rngs=nnx.Rngs(0))
-    graph, params, statistics = nnx.split(layer, nnx.Param, nnx.BatchStat)
-
-    def init_state(seeds):
-        assert seeds == (3,)
-        return State(params, statistics, *(jnp.zeros(()) for _ in State._fields[2:]))
-
-    trainer: Any = SimpleNamespace(init_state=init_state)
-    monkeypatch.setattr(paired_runs, "Trainer", lambda *_: trainer)
-    monkeypatch.setattr(paired_runs.networks, "graphs", lambda *_: (graph, graph))
-    monkeypatch.setattr(paired_runs.evaluation, "array_evaluator", lambda *_, **__: None)
-    monkeypatch.setattr(paired_runs, "SAMPLE", 30)
-    state: Any = paired_runs.program(Recipe(), images).init_state(3)
-    x = images.x_train[:30]
-    np.testing.assert_allclose(state.statistics["mean"][...], [x.mean()], rtol=1e-5)
-    np.testing.assert_allclose(state.statistics["var"][...], [x.var()], rtol=1e-4)
-
-
 def test_channels_are_standardized_by_their_own_moments_of_the_training_images(
     monkeypatch, tmp_path
 ):
@@ -272,14 +247,6 @@ def test_training_crops_are_anywhere_in_the_image_and_flips_are_mirrors():
         flips.add((bool(flip), left))
     assert seen == {(i, j) for i in range(4) for j in range(8)}
     assert len(flips) == 16  # at each of 8 columns, some crops are flipped and some are not
-
-
-def test_a_run_of_a_constant_rate_alone_takes_more_epochs(tmp_path):
-    constant = Recipe(epochs=3, drops=(), warmup=0.0)
-    before = {**constant.__dict__, "drops": []}
-    assert run_folder.more_epochs(tmp_path, replace(constant, epochs=5), before) == {"epochs": 5}
-    assert run_folder.more_epochs(tmp_path, constant, before) == {}
-    assert run_folder.more_epochs(tmp_path, replace(constant, epochs=2), before) == {}
 
 
 def test_the_identity_of_records_is_of_images_all_over_both_splits():

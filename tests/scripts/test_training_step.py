@@ -2,7 +2,6 @@
 
 import itertools
 from types import SimpleNamespace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +10,8 @@ import pytest
 
 from experiments.data import loaders
 from experiments.data.datasets import Images
-from experiments.recipes import Recipe, replace
+from experiments.recipes import replace
 from experiments.training import chunks, loop
-from experiments.training.optimizers import make_optimizer
 from experiments.training.step import cross_entropy
 from tests.support.small_runs import SMALL, compiled, first_state, random_images, train_one
 
@@ -27,17 +25,6 @@ def one_image():
     x = np.random.default_rng(0).standard_normal((1, 6, 6, 1)).astype(np.float32)
     x, y = np.repeat(x, 32, 0), np.zeros(32, np.int32)
     return Images("made", "", 2, x, y, x[:8], y[:8])
-
-
-def test_kernels_decay_and_scales_biases_and_alphas_do_not():
-    recipe = Recipe(learning_rate=0.1, weight_decay=0.5, momentum=0.0, drops=())
-    optimizer = make_optimizer(recipe, 2)
-    params = {"kernel": jnp.full((3, 2), 2.0), "scale": jnp.ones(2), "alpha": jnp.ones(2)}
-    still = jax.tree.map(jnp.zeros_like, params)
-    updates: Any = optimizer.update(still, optimizer.init(params), params)[0]
-    np.testing.assert_allclose(np.asarray(updates["kernel"]), -0.1 * 0.5 * 2, rtol=1e-6)
-    assert not np.asarray(updates["scale"]).any()
-    assert not np.asarray(updates["alpha"]).any()
 
 
 def test_running_statistics_see_every_accumulated_part(one_image):
@@ -85,15 +72,6 @@ def test_the_loss_of_a_part_of_an_epoch_is_the_mean_of_its_steps(one_image):
     losses = [float(chunk.losses[0]) for chunk in steps]
     assert len(losses) == STILL.epochs * program.steps > STILL.epochs
     np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
-
-
-def test_the_loss_of_an_epoch_is_the_mean_of_its_steps(one_image, tmp_path):
-    """With learning rate 0 and equal batches, the loss of every epoch is the loss of one step."""
-    program = compiled(STILL, one_image)
-    expected = float(first_state(program, 1).loss)
-    assert expected > 0
-    lines = train_one(program, tmp_path / "run")
-    np.testing.assert_allclose([line["loss"] for line in lines], [expected] * 3, rtol=1e-5)
 
 
 def test_all_offsets_are_drawn_alike_often(key):
