@@ -1,7 +1,6 @@
 """Models of filters, compared with layers: the measurements and output of the command."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -9,9 +8,7 @@ import pytest
 import filter_models as command
 from experiments.cli import InputError
 from experiments.measures import filter_models
-from experiments.pages import filter_models as page
 from pruning import CRITERIA, weights
-from tests.support.drawn_panels import record_panels
 from tests.support.recorded import assert_as_recorded, condense
 
 
@@ -35,25 +32,6 @@ def test_predicted_intervals_are_those_of_a_normal_pair():
     spearman = 1 - 6 * (d**2).sum(1) / (40 * (40**2 - 1))
     np.testing.assert_allclose(np.quantile(spearman, (0.025, 0.975)), (low, high), atol=0.03)
     np.testing.assert_allclose(spearman.mean(), found["spearman"], atol=0.01)
-
-
-def test_points_lie_at_the_prediction_and_the_measurement(monkeypatch):
-    drawn = record_panels(monkeypatch, page)
-    rhos = {"gaussian": 0.9, "two": 0.8, "three": 0.7}
-    predicted = {model: {"spearman": rho} for model, rho in rhos.items()}
-    page._figure(
-        {"net": {"layers": {"a": {"measured": {"spearman": 0.6}, "predicted": predicted}}}}
-    )
-    *points, diagonal = (tuple(line.get_xydata()[0]) for line in drawn["net"].get_lines())
-    assert points == [(rho, 0.6) for rho in rhos.values()]
-    assert diagonal == (0.59, 0.59)
-
-
-def test_the_table_of_accuracies_has_both_shares():
-    row = {"networks": 3, "points": {"l1-l2": 0.5}, "correlation": 0.25, "p_value": 0.125}
-    text = page._accuracies({"Table_4:pruned": row | {"explained": 0.0625, "by_pair": 0.5}})
-    cells = re.findall("<t[dh].*?>(.*?)</t[dh]>", text)
-    assert cells[-4:] == ["0.25", "6%", "50%", "0.125"]
 
 
 def test_differences_that_are_those_of_overlaps_are_explained_wholly():

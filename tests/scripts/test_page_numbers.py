@@ -18,18 +18,9 @@ from experiments.pages import (
     train,
 )
 from experiments.pages.plots import SERIES, Series
-from tests.support.drawn_panels import record_panels
+from tests.support.drawn_panels import NBSP, ends_of, record_panels, x_of, y_of
 
-NBSP = "\N{NO-BREAK SPACE}"
 STYLE = Series("a", SERIES[3], "s")
-
-
-def x_of(line) -> Any:
-    return np.asarray(line.get_xdata())
-
-
-def y_of(line) -> Any:
-    return np.asarray(line.get_ydata())
 
 
 @pytest.mark.parametrize(
@@ -52,6 +43,11 @@ def test_a_number_has_its_significant_digits(value, digits, text):
     ("value", "stderr", "text"),
     [
         (12345.6, 230.0, "12346 ± 230"),
+        (0.87123, 0.0017, "0.8712 ± 0.0017"),
+        (-12.3456, 1.2, "−12.3 ± 1.2"),
+        (3.0, 0.0, "3 ± 0"),
+        (None, None, "–"),
+        (0.25, None, "0.25"),
         (0.5, 3.0, "0.5 ± 3.0"),
         (4.0e7, 2.0e6, "(4.00 ± 0.20) × 10⁷"),
         (-4.0e-7, 2.0e-5, "(−0.0 ± 2.0) × 10⁻⁵"),
@@ -66,6 +62,9 @@ def test_an_error_and_its_value_have_one_power_of_ten(value, stderr, text):
 def test_fewer_digits_are_those_of_a_value_without_an_error():
     assert sentences.value_with_error(12.3456, None, digits=3) == "12.3"
     assert sentences.mean(over_seeds([12.3456]), digits=2) == "12 (one seed)"
+    assert sentences.mean(over_seeds([0.5]), scale=10) == "5 (one seed)"
+    found = sentences.mean(over_seeds([0.49, 0.51]), scale=100).replace(NBSP, " ")
+    assert found == "50.0 ± 1.0"
     assert sentences.mean({"mean": None, "stderr": None, "values": []}) == "– (one seed)"
 
 
@@ -120,16 +119,9 @@ def test_a_difference_is_judged_by_student_s_t(ratio, seeds, said):
     assert sentences.judge(of(None, None)) == "there is nothing to compare"
 
 
-def band_of(axes):
-    """The lower and the upper end of a band, for each x."""
-    (band,) = axes.collections
-    corners = np.asarray(band.get_paths()[0].vertices)
-    return {x: (corners[corners[:, 0] == x, 1].min(), corners[corners[:, 0] == x, 1].max())
-            for x in np.unique(corners[:, 0])}  # fmt: skip
-
-
 RUNS = np.array([[1.0, 8.0, 3.0], [2.0, 4.0, 3.0], [6.0, 3.0, 3.0]])
 STDERR = np.array([7.0, 7.0, 0.0]) ** 0.5 / 3**0.5  # variances 7, 7, 0 over three seeds
+ENDS = np.transpose(RUNS.mean(0) + np.outer([-1, 1], STDERR))
 
 
 def test_the_band_of_a_curve_is_one_standard_error_of_the_mean_over_seeds():
@@ -137,8 +129,7 @@ def test_the_band_of_a_curve_is_one_standard_error_of_the_mean_over_seeds():
     plots.curve(axes, np.array([2, 4, 6]), RUNS, STYLE)
     (line,) = axes.get_lines()
     np.testing.assert_allclose(y_of(line), [3, 5, 3])
-    for x, mean, error in zip((2, 4, 6), (3, 5, 3), STDERR, strict=True):
-        np.testing.assert_allclose(band_of(axes)[x], [mean - error, mean + error])
+    np.testing.assert_allclose(ends_of(axes.collections[0]), ENDS)
     alone = Figure().add_subplot()
     plots.curve(alone, np.array([2, 4, 6]), RUNS[:1], STYLE)
     assert not alone.collections
@@ -149,8 +140,7 @@ def test_bars_are_one_standard_error_of_the_mean_over_seeds():
     plots.bars(axes, [0.0, 1.0, 2.0], RUNS, STYLE)
     (drawn,) = axes.containers
     ends = np.array([segment[:, 1] for segment in drawn[2][0].get_segments()])
-    mean = np.array([3, 5, 3])
-    np.testing.assert_allclose(ends, np.stack([mean - STDERR, mean + STDERR], 1))
+    np.testing.assert_allclose(ends, ENDS)
     alone = Figure().add_subplot()
     plots.bars(alone, [0.0, 1.0, 2.0], RUNS[:1], STYLE)
     assert not alone.containers[0][2]
@@ -201,9 +191,7 @@ def test_bounds_are_means_over_layers_and_seeds(monkeypatch):
     base, exact = (y_of(line) for line in axes.get_lines())
     np.testing.assert_allclose(exact, [4, 8, 12, 16])
     np.testing.assert_allclose(base, [1] * 4)
-    assert set(band_of(axes)) == {1, 2, 3, 4}
-    for low, high in band_of(axes).values():
-        np.testing.assert_allclose([low, high], [2, 12])
+    np.testing.assert_allclose(ends_of(axes.collections[0]), [(2, 12)] * 4)
 
 
 def of_repairs():
@@ -287,8 +275,7 @@ def test_curves_of_repairs_are_in_percent_with_a_band_of_one_error():
     (line,) = axes.get_lines()
     np.testing.assert_allclose(x_of(line), [10, 30])
     np.testing.assert_allclose(y_of(line), [50, 25])
-    bands = {round(x): values for x, values in band_of(axes).items()}
-    np.testing.assert_allclose([bands[10], bands[30]], [[48, 52], [24, 26]])
+    np.testing.assert_allclose(ends_of(axes.collections[0]), [(48, 52), (24, 26)])
 
 
 def test_curves_have_the_points_of_a_run_that_is_not_finished(monkeypatch):
@@ -373,26 +360,20 @@ def lines_of(accuracies, losses):
 
 
 def test_the_page_of_a_training_has_means_over_seeds_in_percent(monkeypatch):
-    drawn: dict[str, Any] = {}
-
-    def draw(paint, *, name, **_):
-        drawn[name] = Figure().add_subplot()
-        paint(drawn[name])
-        return ""
-
-    monkeypatch.setattr(train, "draw", draw)
+    drawn = record_panels(monkeypatch, train, replaced=("draw",))
     seeds = [lines_of((0.2, 0.4, 0.6), (3, 2, 1)), lines_of((0.4, 0.4, 0.9), (5, 2, 2))]
     results = {"seeds": seeds, "recipe": {"schedule": "drops"}}
     text = train._curves(results)
-    for name, means in (("accuracy", [30, 40, 75]), ("loss", [4, 2, 1.5])):
-        curve, *drops = drawn[name].get_lines()
+    for title, means in (("test accuracy, %", [30, 40, 75]), ("training loss, nats", [4, 2, 1.5])):
+        curve, *drops = drawn[title].get_lines()
         np.testing.assert_allclose(y_of(curve), means)
         np.testing.assert_array_equal(x_of(curve), [1, 2, 3])
         assert [x_of(drop)[0] for drop in drops] == [2.5]
-    np.testing.assert_allclose(band_of(drawn["accuracy"])[3], [60, 90])
+    (band,) = drawn["test accuracy, %"].collections
+    np.testing.assert_allclose(ends_of(band)[2], [60, 90])
     assert "one standard error" in text
     train._curves(results | {"recipe": {"schedule": "cosine"}})
-    assert len(drawn["loss"].get_lines()) == 1  # a cosine schedule has no drops
+    assert len(drawn["training loss, nats"].get_lines()) == 1  # a cosine schedule has no drops
 
 
 def test_the_table_of_seeds_has_the_last_epoch_of_each():
@@ -446,7 +427,7 @@ def test_cards_of_a_training_are_of_one_network_or_of_several():
     assert "<dd>1 network</dd>" in alone
     assert "3 epochs" in alone
     several = training_results([0.5, 0.75, 1.0], note="A note.")
-    several["seeds"][1][1]["images_per_second"] = 500.0  # medians of seeds: 200, 300, 200
+    several["seeds"][1][1]["images_per_second"] = 900.0  # medians of seeds: 200, 300, 200
     several = train._summary(several).replace(NBSP, " ")
     assert ("Median", "62.50 %") in re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", several)
     assert "3 networks, ± standard error" in several

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from experiments.measures.analysis import PAIRS, TESTS
 from experiments.measures.filter_tests import SIZES
@@ -21,16 +20,7 @@ from experiments.pages import (
     reproduce_criteria as criteria_page,
     reproduce_training as training_page,
 )
-from tests.support.drawn_panels import record_panels
-
-NBSP = "\N{NO-BREAK SPACE}"
-
-
-def cells_of(text) -> list[list[str]]:
-    """The cells of all tables in a part of a page, row by row, as text."""
-    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", text.replace(NBSP, " "), flags=re.DOTALL)
-    found = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row, flags=re.DOTALL) for row in rows]
-    return [[re.sub(r"<[^>]*>", "", cell) for cell in row] for row in found]
+from tests.support.drawn_panels import NBSP, cells_of, ends_of, record_panels, x_of, y_of
 
 
 @pytest.fixture
@@ -40,23 +30,6 @@ def drawn(monkeypatch):
         monkeypatch,
         *(atlas_page, models_page, settings_page, geometry_plots, criteria_page, training_page),
     )
-
-
-def x_of(line) -> Any:
-    return np.asarray(line.get_xdata())
-
-
-def y_of(line) -> Any:
-    return np.asarray(line.get_ydata())
-
-
-def ends_of(band) -> Any:
-    """The lower and the upper end of a band at each x, in ascending order of x."""
-    corners = np.asarray(band.get_paths()[0].vertices)
-    return [
-        (corners[corners[:, 0] == x, 1].min(), corners[corners[:, 0] == x, 1].max())
-        for x in np.unique(corners[:, 0])
-    ]
 
 
 def atlas_row(**values):
@@ -212,6 +185,7 @@ def test_predictions_of_filters_have_their_intervals_and_percents(drawn):
         (0.5, 0.5),
     ]
     np.testing.assert_array_equal(x_of(diagonal), y_of(diagonal))
+    np.testing.assert_allclose(x_of(diagonal), [0.49, 1])
 
 
 def setting(group, ks, fails, layers=4):
@@ -383,10 +357,12 @@ def made_training():
         "batch_norm": {
             "accuracy": over_seeds([0.5, 0.7]),
             "test_accuracy": [[0.1, 0.3, 0.5], [0.3, 0.5, 0.7]],
+            "train_loss": [[3.0, 2.0, 1.0], [3.0, 2.0, 2.0]],
         },
         "unitized": {
             "accuracy": over_seeds([0.6, 0.9]),
             "test_accuracy": [[0.2, 0.4, 0.6], [0.4, 0.4, 0.9]],
+            "train_loss": [[3.0, 2.0, 1.0], [3.0, 1.0, 1.0]],
             "alpha": {"min": -0.51, "max": 1.234, "outside": 0.12345},
         },
         "difference": over_seeds([0.1, 0.2]),
@@ -396,15 +372,7 @@ def made_training():
 
 
 def test_accuracies_of_a_report_are_in_percent_by_seed_and_paired(monkeypatch):
-    found: dict[str, Any] = {}
-
-    def draw(paint, *, title, **_):
-        found[title] = Figure().add_subplot()
-        if "loss" not in title:
-            paint(found[title])
-        return ""
-
-    monkeypatch.setattr(training_page, "draw", draw)
+    drawn = record_panels(monkeypatch, training_page, replaced=("draw",))
     results = {"training": made_training(), "data": {"test": 250}}
     rows = cells_of(training_page.accuracy(results))
     assert rows[1:] == [
@@ -416,11 +384,13 @@ def test_accuracies_of_a_report_are_in_percent_by_seed_and_paired(monkeypatch):
     assert "ends at 60.00 ± 10.00 % of the test images and unitized batch norm at 75.00" in said
     assert "unitized minus batch norm is +15.00 ± 5.00 points" in said
     assert "one of the 250 test images is 0.4 points" in said
-    whole, later = found["test accuracy, %"], found["the same, later half, %"]
+    whole, later = drawn["test accuracy, %"], drawn["the same, later half, %"]
     np.testing.assert_allclose(y_of(whole.get_lines()[0]), [20, 40, 60])
     np.testing.assert_allclose(ends_of(whole.collections[0]), [(10, 30), (30, 50), (50, 70)])
     np.testing.assert_array_equal(x_of(later.get_lines()[1]), [2, 3])
     np.testing.assert_allclose(y_of(later.get_lines()[1]), [40, 75])
+    losses = drawn["training loss, nats"].get_lines()
+    np.testing.assert_allclose([y_of(line) for line in losses[:2]], [[3, 2, 1.5], [3, 1.5, 1]])
     alpha = training_page.alpha_sentence(made_training())
     assert "between −0.51 and 1.23, and" in alpha
     assert "12.3 % of the entries ended outside it" in alpha

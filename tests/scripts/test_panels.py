@@ -8,6 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from experiments.measures import analysis, pruned
+from experiments.measures.networks import mean as over_seeds
 from experiments.pages import (
     analysis as analysis_page,
     compiled as compiled_page,
@@ -16,25 +17,14 @@ from experiments.pages import (
     prune as prune_page,
     reproduce_criteria as criteria_page,
 )
-from tests.support.drawn_panels import record_panels
-from tests.support.made_up_results import PRUNED, made_up_accuracies, over_seeds, pruned_networks
+from tests.support.drawn_panels import cells_of, record_panels
+from tests.support.made_up_results import PRUNED, made_up_accuracies, pruned_networks
 
 
 @pytest.fixture
 def panels(monkeypatch):
     """The axes of all panels that are drawn in a test, by title."""
-    found: dict[str, Any] = {}
-
-    def draw(paint, *, title, **_):
-        axes = Figure().add_subplot()
-        paint(axes)
-        found[title] = axes
-        return ""
-
-    for module in (plots, prune_page, criteria_page):
-        if "draw" in vars(module):
-            monkeypatch.setattr(module, "draw", draw)
-    return found
+    return record_panels(monkeypatch, plots, prune_page, criteria_page, replaced=("draw",))
 
 
 def heights(axes):
@@ -133,8 +123,11 @@ def test_a_layer_at_a_time_is_drawn_from_dark_to_light_beside_the_first_network(
     np.testing.assert_allclose(np.transpose(last.get_xydata()), [[10, 50], [75, 25]])
     assert (first.get_color(), last.get_color()) == (prune_page.FIRST, prune_page.LAST)
     np.testing.assert_allclose(whole.get_ydata(), 90)
-    cells = [re.sub("<[^>]*>", "", cell) for cell in re.findall("<t[dh].*?</t[dh]>", text)]
-    assert cells == ["layer", "10 %", "50 %", "a", "87.5", "50.0", "b", "75.0", "25.0"]
+    assert cells_of(text) == [
+        ["layer", "10 %", "50 %"],
+        ["a", "87.5", "50.0"],
+        ["b", "75.0", "25.0"],
+    ]
 
 
 def test_a_layer_without_another_is_drawn_in_the_first_shade(panels):
@@ -285,8 +278,7 @@ def test_compiled_programs_are_counted_by_their_limits():
         ("NVIDIA H100", "1 of 2", "public functions compile"),
     ]
     table = compiled_page.rows_table("functions", functions[:1])
-    cells = [re.sub("<[^>]*>", "", cell) for cell in re.findall("<t[dh].*?</t[dh]>", table)]
-    assert cells[6:] == ["f", "8", "", "", "", "Error: no"]
+    assert cells_of(table)[1] == ["f", "8", "", "", "", "Error: no"]
     table = compiled_page.rows_table("bottleneck", targets["h100"]["bottleneck"])
     assert "not compiled: tuned on the device" in table
 

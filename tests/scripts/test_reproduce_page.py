@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from experiments import files
+from experiments.measures.networks import mean as over_seeds
 from experiments.pages import (
     reproduce as reproduce_page,
     reproduce_claims,
@@ -21,7 +22,7 @@ from experiments.pages import (
 from experiments.pages.page import write
 from experiments.pages.papers import papers
 from experiments.pages.series import MOMENTS, NORMALIZATIONS, criterion_series
-from tests.support.made_up_results import EPOCHS, made_up, over_seeds
+from tests.support.made_up_results import EPOCHS, made_up
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 
@@ -292,21 +293,6 @@ def test_the_odd_points_have_the_numbers_of_their_own_network_and_tree(results):
     of_legend = 31 - 1
     of_sentence = [1200, 29, 88, 11, 27, 71, 11]  # the last number is that of Theorem 11
     assert numbers == [31, 1200, 32, 33, 3400, of_legend, *of_sentence]
-
-
-@pytest.mark.parametrize(
-    ("value", "stderr", "text"),
-    [
-        (0.87123, 0.0017, "0.8712 ± 0.0017"),
-        (-12.3456, 1.2, "−12.3 ± 1.2"),
-        (6.2e-7, 1.2e-9, "(6.200 ± 0.012) × 10⁻⁷"),
-        (3.0, 0.0, "3 ± 0"),
-        (None, None, "–"),
-        (0.25, None, "0.25"),
-    ],
-)
-def test_a_standard_error_sets_the_decimals(value, stderr, text):
-    assert sentences.value_with_error(value, stderr) == text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def quick(results):

@@ -9,7 +9,7 @@ import pruning
 from claims import ALL
 from experiments import files
 from experiments.measures import claims as claim_measures, pruned
-from experiments.measures.networks import OverSeeds
+from experiments.measures.networks import mean as over_seeds
 from experiments.measures.pruned import STAGES
 from experiments.measures.shift import FREE
 from experiments.pages import shift as shift_page, theorem_plots
@@ -90,12 +90,6 @@ def made_up_finding(part):
     must_fail = part.form in ("rejected", "overread")
     stderr = 0.002 if sampled else 0.0
     return claims.Finding(part, 1.001, stderr, 1.0, z, z, 20_000, not must_fail, power)
-
-
-def over_seeds(values) -> OverSeeds:
-    values = np.asarray(values, float)
-    stderr = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else None
-    return {"mean": float(values.mean()), "stderr": stderr, "values": values.tolist()}
 
 
 def made_up_training(rng, seeds):
