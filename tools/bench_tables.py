@@ -7,9 +7,10 @@ from typing import Any
 IDEAL = re.compile(r"ideal (\d\.\d+)")
 LAYER = re.compile(r"(\w*BatchNorm(?:\(bounded\))?) (.*) / flax")
 TIMES = (
-    "The two programs are called in turn. Times are medians of at most {runs} calls. For each pair "
-    "of neighbouring calls, our time is divided by the other time. Ratios are medians of these "
-    "quotients, with quartiles in parentheses."
+    "Each row compares a program with another program, which stands behind the slash or in the "
+    "title. The two programs are called in turn, at most {runs} times each, and times are medians. "
+    "The ratio is the median of time / time of the other program over pairs of neighbouring calls, "
+    "with quartiles in parentheses."
 )
 
 
@@ -49,7 +50,7 @@ def pairs(rows: list[dict[str, Any]]) -> Iterator[str]:
     ideals = [IDEAL.search(row["name"]) for row in rows]
     shares = all(ideals)
     share = " share of the ideal speed-up |" if shares else ""
-    yield f"| compared programs | our time, ms | other time, ms | ratio |{share}"
+    yield f"| program | time, ms | time of the other program, ms | ratio |{share}"
     yield f"| --- | ---: | ---: | ---: |{' ---: |' * shares}"
     for row, ideal in zip(rows, ideals, strict=True):
         ours, peer = (_milliseconds(row[f"{side}_ms"]) for side in ("ours", "peer"))
