@@ -15,9 +15,7 @@ from tests.support.smaller_language_models import masked, ours, random_selection
 TOKENS = 11
 
 
-@pytest.fixture(autouse=True)
-def float32(users_jax):
-    """Use the settings of JAX that the command has."""
+pytestmark = pytest.mark.usefixtures("users_jax")
 
 
 @pytest.mark.parametrize("seed", range(2))

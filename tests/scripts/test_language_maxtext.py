@@ -30,9 +30,7 @@ OF_QWEN2 = [f"decoder-layers-self_attention-{x}-bias" for x in ("key", "query", 
 OF_QWEN3 = [f"decoder-layers-self_attention-{x}_norm-scale" for x in ("key", "query")]
 
 
-@pytest.fixture(autouse=True)
-def float32(users_jax):
-    """Use the settings of JAX that the command has."""
+pytestmark = pytest.mark.usefixtures("users_jax")
 
 
 def written(tmp_path, family, **changes):

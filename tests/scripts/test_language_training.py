@@ -10,12 +10,9 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from experiments.cli import InputError
 from experiments.language import (
-    budget,
     choice,
     comparison,
-    compiled_budget,
     cutting,
     python_text,
     removal,
@@ -26,11 +23,12 @@ from experiments.language import (
 )
 from experiments.language.architecture import parse
 from experiments.language.repair import Equations
-from tests.support import language_models, smaller_language_models
+from tests.support import language_models
+from tests.support.smaller_language_models import random_model
 
 pytestmark = pytest.mark.usefixtures("users_jax", "unchecked")
 
-TINY = training.CONFIG | {
+TINY: dict[str, Any] = training.CONFIG | {
     "vocab_size": 11,
     "hidden_size": 16,
     "intermediate_size": 24,
@@ -201,22 +199,6 @@ def test_documents_are_in_the_order_of_their_names(monkeypatch, tmp_path):
     assert list(python_text.documents()) == [b"a", b"b", b"c", b"D", b"E"]
 
 
-def test_text_of_a_comparison_depends_on_the_seed_and_held_out_text_does_not(monkeypatch):
-    text = np.arange(250, dtype=np.uint8)
-    monkeypatch.setattr(python_text, "load", lambda: (text[:200], text[200:]))
-    given = comparison.Settings((0.5,), 2, sequences=3, length=4, held_out=2, epoch=0.5)
-    first, second, again = (comparison.draw_text(given, seed) for seed in (0, 1, 0))
-    assert (first.calibration != second.calibration).any()
-    np.testing.assert_array_equal(first.calibration, again.calibration)
-    np.testing.assert_array_equal(first.held_out, second.held_out)
-    assert (first.calibration.shape, first.held_out.shape) == ((3, 5), (2, 5))
-    assert first.calibration.max() < 200 <= first.held_out.min()
-    parts = [comparison.part_of_epoch(given, seed) for seed in (0, 1)]
-    assert (parts[0] != parts[1]).any()
-    # Half an epoch has 20 of the 40 pieces of the text, and no piece twice.
-    assert [len(np.unique(part[:, 0])) for part in parts] == [20, 20]
-
-
 def test_batches_are_of_four_in_an_order_of_the_seed():
     sequences = np.arange(11)[:, None]
     first, second = (comparison.batches_of(sequences, seed) for seed in (0, 1))
@@ -237,11 +219,8 @@ def test_values_of_seeds_have_their_error():
 
 def test_a_comparison_has_a_row_for_each_share_score_and_repair(tmp_path, monkeypatch):
     """The made-up perplexities depend on seed and size. The whole model is measured once."""
-    rng = np.random.default_rng(2)
-    config = language_models.random_config("qwen3", rng) | TINY
-    weights = language_models.random_weights(config, rng)
-    folder = language_models.write(tmp_path / "model", config, weights)
-    size = sum(a.size for a in weights.values())
+    model = random_model(tmp_path / "model", **TINY)
+    size = removal.parameters(model.architecture, model.tensors, removal.counts(MODEL))
     measured: list[Any] = []
 
     def variants(model, counts, text, seed, settings):
@@ -256,7 +235,7 @@ def test_a_comparison_has_a_row_for_each_share_score_and_repair(tmp_path, monkey
     )
     said: list[str] = []
     given = comparison.Settings((0.9, 0.7), 3, sequences=3, length=4, held_out=2, epoch=0.5)
-    found = comparison.compare(folder, given, said.append)
+    found = comparison.compare(tmp_path / "model", given, said.append)
     assert (found["parameters"], found["whole"], len(measured)) == (size, {"value": 3.0}, 1)
     assert len(said) == 2 * 3 * 2
     assert [(r["keep"], r["score"], r["repair"]) for r in found["rows"]] == [
@@ -271,28 +250,6 @@ def test_a_comparison_has_a_row_for_each_share_score_and_repair(tmp_path, monkey
         assert row["mean"] == start + 11
         assert row["stderr"] == pytest.approx(11 / 3**0.5)
     assert found["rows"][0]["parameters"] > found["rows"][2]["parameters"]
-
-
-def test_a_budget_of_bytes_takes_the_largest_candidate_within_it(tmp_path):
-    """The expected candidate comes from a search over all candidates, with a made-up cost."""
-    rng = np.random.default_rng(2)
-    config = language_models.random_config("qwen3", rng) | TINY | {"intermediate_size": 96}
-    folder = language_models.write(
-        tmp_path / "model", config, language_models.random_weights(config, rng)
-    )
-    model = smaller_language_models.read(folder)
-    wanted = budget.Wanted(gigabytes=1.0, round_to=8)
-
-    def cost(counts):
-        return 1000.0 * counts.groups + counts.intermediate
-
-    given = budget.explicit(model.architecture, wanted)
-    costs = [cost(c) for c in budget.candidates(model.architecture, given, wanted)]
-    for limit in (2100.0, 2050.0, 1060.0, 1008.0):
-        found = compiled_budget.largest(model, wanted, limit, cost)
-        assert cost(found) == max(c for c in costs if c <= limit)
-    with pytest.raises(InputError, match="must be at least the traffic of the smallest model"):
-        compiled_budget.largest(model, wanted, 1007.0, cost)
 
 
 def test_fine_tuning_takes_one_step_on_each_batch(tiny, monkeypatch):
@@ -328,11 +285,8 @@ def test_by_magnitude_every_layer_keeps_its_own_largest_units(tmp_path):
 
     The channels of the stream that remain are the same in all layers.
     """
-    rng = np.random.default_rng(2)
-    config = language_models.random_config("qwen3", rng) | TINY
-    weights = language_models.random_weights(config, rng)
-    folder = language_models.write(tmp_path / "model", config, weights)
-    model = smaller_language_models.read(folder)
+    model = random_model(tmp_path / "model", **TINY)
+    weights = {name: model.read(name) for name in model.tensors}
     counts = removal.counts(MODEL)._replace(groups=1, intermediate=9, hidden=7)
     chosen = choice.choose(model, counts, "magnitude", None, 0, lambda _: None).selection
     hidden = np.square(weights["model.embed_tokens.weight"].astype(float)).sum(0)
@@ -353,26 +307,8 @@ def test_by_magnitude_every_layer_keeps_its_own_largest_units(tmp_path):
     assert list(chosen.layers) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("score", ["activation", "wanda"])
-def test_units_with_text_are_chosen_by_the_inputs_of_their_projection(score):
-    rng = np.random.default_rng(3)
-    kernel, inputs = rng.normal(size=(5, 12)), rng.normal(size=(40, 12)) * rng.uniform(0, 3, 12)
-    norms = np.linalg.norm(inputs, axis=0)
-    values = norms if score == "activation" else norms * np.abs(kernel).sum(0)
-    found = choice.of_inputs(kernel, inputs, 1, 4, score)
-    assert list(found) == sorted(np.argsort(-values)[:4])
-    of_three = values.reshape(4, 3)
-    sums = np.square(of_three).sum(1) if score == "activation" else of_three.sum(1)
-    assert list(choice.of_inputs(kernel, inputs, 3, 2, score)) == sorted(np.argsort(-sums)[:2])
-
-
 def test_random_units_depend_on_the_seed_and_differ_between_layers(tmp_path):
-    rng = np.random.default_rng(2)
-    config = language_models.random_config("qwen3", rng) | TINY
-    folder = language_models.write(
-        tmp_path / "model", config, language_models.random_weights(config, rng)
-    )
-    model = smaller_language_models.read(folder)
+    model = random_model(tmp_path / "model", **TINY)
     counts = removal.counts(MODEL)._replace(layers=2, intermediate=12, hidden=8)
     first, second, again = (
         choice.choose(model, counts, "random", None, seed, lambda _: None).selection
@@ -424,11 +360,3 @@ def test_sums_over_tokens_are_added():
     a, b = Equations(np.eye(2), np.ones((2, 3))), Equations(2 * np.ones((2, 2)), np.ones((2, 3)))
     np.testing.assert_array_equal(a.plus(b).xx, [[3, 2], [2, 3]])
     np.testing.assert_array_equal(a.plus(b).xy, 2 * np.ones((2, 3)))
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("500M", 500_000_000), ("0.5B", 500_000_000), ("1.5k", 1500), ("12345", 12345)],
-)
-def test_numbers_of_parameters_have_their_units(text, expected):
-    assert budget.number(text) == expected

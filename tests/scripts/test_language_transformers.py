@@ -21,9 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 CONFIGS = 50
 
 
-@pytest.fixture(autouse=True)
-def float32(users_jax):
-    """Use the settings of JAX that the command has."""
+pytestmark = pytest.mark.usefixtures("users_jax")
 
 
 def theirs(folder, sequence, removed=()):

@@ -13,6 +13,7 @@ from experiments.language import choice, cutting, folders, naming, removal, trai
 from experiments.language.architecture import Architecture
 from experiments.language.choice import Model
 from experiments.language.removal import Selection
+from tests.support import language_models
 
 
 def ours(folder: Path, tokens: np.ndarray) -> np.ndarray:
@@ -27,6 +28,16 @@ def read(folder: Path) -> Model:
     """The model in a folder, after a check of its names."""
     _, model = choice.read_model(folder)
     return model
+
+
+def random_model(
+    folder: Path, family: str = "qwen3", change: Any = lambda weights: weights, **sizes: Any
+) -> Model:
+    """A random model of given sizes, written to a folder after a change of its weights."""
+    rng = np.random.default_rng(0)
+    config = language_models.random_config(family, rng) | sizes
+    weights = change(language_models.random_weights(config, rng))
+    return read(language_models.write(folder, config, weights))
 
 
 def random_selection(
