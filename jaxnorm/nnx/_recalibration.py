@@ -103,10 +103,8 @@ def _last_statistics(
     """Statistics and counts of the batch norms' last calls, and the state that changed."""
     model = nnx.merge(graph, state, copy=True)
     norms: list[Any] = batch_norms(model)
-    kinds = [type(norm) for norm in norms]
-    options = [dict(vars(norm)) for norm in norms]
-    for norm, kind in zip(norms, kinds, strict=True):
-        norm.__class__ = _counting(kind)
+    for norm in norms:
+        norm.__class__ = _counting(type(norm))
         norm.set_attributes(**{name: v for name, v in OF_THE_BATCH.items() if name in vars(norm)})
         # Like the mean, the count has an element for each feature of each layer that was stacked.
         norm.count = nnx.BatchStat(jnp.zeros_like(norm.mean[...], jnp.float32))
@@ -115,10 +113,6 @@ def _last_statistics(
         norm.var.set_value(jnp.ones_like(norm.var[...]))
     call(model, batch)
     seen = [BatchStatistics(*_alike(n.mean[...], n.var[...], n.count[...])) for n in norms]
-    for norm, kind, own in zip(norms, kinds, options, strict=True):
-        norm.__class__ = kind
-        del norm.count
-        norm.set_attributes(**{name: own[name] for name in OF_THE_BATCH if name in own})
     return seen, changes(model, state)
 
 
