@@ -17,6 +17,7 @@ from jaxnorm import BatchStatistics, bessel, bounded, interpolated, recenter, re
 from jaxnorm._statistics import Sums, mean_and_variance
 from tests.support import numpy_layers
 from tests.support.jitted import jitted
+from tests.support.numpy_programs import evaluated
 
 batch_norm, unitized_batch_norm, batch_statistics = map(
     jitted, (jaxnorm.batch_norm, jaxnorm.unitized_batch_norm, jaxnorm.batch_statistics)
@@ -615,11 +616,12 @@ def test_groups_must_divide_the_batch():
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", ["alpha", "scale", "bias"])
-def test_parameters_of_another_size_are_refused(name):
-    parameters: Any = dict.fromkeys(("alpha", "scale", "bias"), jnp.ones(2)) | {name: jnp.ones(3)}
-    with pytest.raises(
-        ValueError, match=rf"{name} must be a number or have shape \(2,\), .* got shape \(3,\)"
-    ):
+@pytest.mark.parametrize("size", [1, 3])
+def test_parameters_of_another_size_are_refused(name, size):
+    parameters: Any = dict.fromkeys(("alpha", "scale", "bias"), jnp.ones(2))
+    parameters[name] = jnp.ones(size)
+    message = rf"{name} must be a number or have shape \(2,\), .* got shape \({size},\)"
+    with pytest.raises(ValueError, match=message):
         unitized_batch_norm(jnp.ones((4, 2)), **parameters)
 
 
@@ -719,9 +721,13 @@ def test_groups_are_their_parts_with_every_option(function, option, shape, maske
     assert jnp.abs(y - plain).max() > 1e-3 or (option.get("per_pixel") and len(shape) == 2)
 
 
+@pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("name", numpy_layers.OWN)
-def test_functions_by_numpy_in_every_pair_of_options(name):
-    """Batch norm, unitized batch norm and batch renorm, in pairs of options."""
+def test_functions_by_numpy_in_every_pair_of_options(name, shards):
+    """Batch norm, unitized batch norm and batch renorm, in pairs of options.
+
+    A batch that is spread over shards is one batch.
+    """
     function: Any = {
         "BatchNorm": jaxnorm.batch_norm,
         "UnitizedBatchNorm": jaxnorm.unitized_batch_norm,
@@ -729,7 +735,7 @@ def test_functions_by_numpy_in_every_pair_of_options(name):
     }[name]
     given = BatchStatistics(*arrays(numpy_layers.MEAN, numpy_layers.VAR, 7.0))
     running = {"running": given} if name == "BatchRenorm" else {}
-    for call in numpy_layers.calls(name, function):
+    for call in numpy_layers.calls(name, function, [1, 2, 4] if shards == 1 else [1]):
         options = {
             k: jnp.asarray(v) if isinstance(v, np.ndarray) else v for k, v in call.options.items()
         }
@@ -737,11 +743,16 @@ def test_functions_by_numpy_in_every_pair_of_options(name):
             options["alpha"] = jnp.asarray(numpy_layers.ALPHA)
         where = None if call.where is None else jnp.asarray(call.where)
         statistics = given if call.inference else None
-        y, found = function(
-            jnp.asarray(call.x), statistics=statistics, where=where, **running, **options
-        )
-        np.testing.assert_allclose(y, call.y, rtol=1e-9, atol=1e-9)
+        layer = partial(function, statistics=statistics, **running, **options)
+        x = jnp.asarray(call.x)
+        if shards > 1:
+            x, where = jax.tree.map(lambda part: jnp.stack(jnp.split(part, shards)), (x, where))
+            spread = partial(layer, axis_name="shards")
+            layer = jax.vmap(spread, out_axes=(0, None), axis_name="shards")
+        y, found = evaluated(lambda x, where, layer=layer: layer(x, where=where), x, where)
+        np.testing.assert_allclose(y.reshape(call.y.shape), call.y, rtol=1e-9, atol=1e-9)
         for part, expected in zip(found, call[-3:], strict=True):
+            assert part.shape == np.shape(expected)
             np.testing.assert_allclose(part, expected, rtol=1e-9, atol=1e-9)
 
 

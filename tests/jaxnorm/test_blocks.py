@@ -16,6 +16,7 @@ from flax import nnx
 from jaxnorm import models
 from jaxnorm.models import _blocks as blocks
 from jaxnorm.nnx import BatchNorm
+from tests.support.numpy_programs import output_of
 
 
 def drawn(model: Any) -> Any:
@@ -155,8 +156,10 @@ def test_pre_activation_networks_by_numpy(depth, bottleneck):
     for block, stride in zip(model.blocks, (1, 2, 2), strict=True):
         h = pre_act(block, h, stride, True, (1, 3, 1) if bottleneck else (3, 3))
     last = normalized(model.norm, h)
-    assert_same(model.last_normalized(jnp.asarray(x, "float32")), last)
-    assert_same(model(jnp.asarray(x, "float32")), head(model, relu(last)))
+    both = lambda model, x: (model.last_normalized(x), model(x))  # noqa: E731
+    found, logits = output_of(model, jnp.asarray(x, "float32"), both)
+    assert_same(found, last)
+    assert_same(logits, head(model, relu(last)))
 
 
 def test_the_last_normalized_map_of_a_pre_activation_network_is_before_relu():
@@ -213,7 +216,7 @@ def test_networks_for_imagenet_by_numpy(pre_activation):
         )
     assert h.shape[1:3] == (2, 2)
     assert (h < 0).any() == pre_activation
-    assert_same(nnx.jit(lambda m, x: m(x))(model, jnp.asarray(x, "float32")), head(model, relu(h)))
+    assert_same(output_of(model, jnp.asarray(x, "float32")), head(model, relu(h)))
 
 
 @pytest.mark.parametrize("activation_first", [False, True])

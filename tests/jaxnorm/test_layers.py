@@ -14,6 +14,7 @@ import jaxnorm
 from tests.support import numpy_layers
 from tests.support.layers import layer_classes
 from tests.support.numpy_layers import arguments, assert_outcome, called_with
+from tests.support.numpy_programs import evaluated
 
 NAMES = layer_classes(jaxnorm.nnx)
 
@@ -29,9 +30,14 @@ def test_nnx_has_the_reference_s_outcome_in_every_pair_of_options(name):
         made.mean[...], made.var[...] = (
             jnp.asarray(values, "float32") for values in (numpy_layers.MEAN, numpy_layers.VAR)
         )
+        graph, state = nnx.split(made)
         x, call = called_with(case)
-        y = made(x, **call)
-        assert_outcome(case, y, made.mean[...], made.var[...])
+
+        def called(state, x, graph=graph, call=call):
+            layer = nnx.merge(graph, state)
+            return layer(x, **call), layer.mean[...], layer.var[...]
+
+        assert_outcome(case, *evaluated(called, state, x))
 
 
 @pytest.mark.parametrize("eps", [0.0, 0.3])

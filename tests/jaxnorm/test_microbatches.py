@@ -2,6 +2,7 @@
 
 import gc
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from flax import nnx
 import jaxnorm
 from jaxnorm.models import MLP, PreActResNet
 from jaxnorm.nnx import BatchNorm, UnitizedBatchNorm, microbatched, recalibrate
+from tests.support.numpy_programs import output_of
 
 
 def batch(shape, classes, seed=0):
@@ -30,9 +32,12 @@ def cross_entropy(model, batch):
 def both(build, batch, microbatches):
     """The gradient, the updated state and the loss, for the whole batch and for microbatches."""
     for loss in (cross_entropy, microbatched(cross_entropy, microbatches)):
-        model = build()
-        value, gradient = nnx.jit(nnx.value_and_grad(loss))(model, batch)
-        yield nnx.to_pure_dict(gradient), nnx.to_pure_dict(nnx.state(model)), value
+
+        def outcome(model, batch, loss=loss):
+            value, gradient = nnx.value_and_grad(loss)(model, batch)
+            return nnx.to_pure_dict(gradient), nnx.to_pure_dict(nnx.state(model)), value
+
+        yield output_of(build(), batch, outcome)
 
 
 def dense(norm):
@@ -132,15 +137,24 @@ class Called(nnx.Module):
         ({"use_running_average": None}, {"use_running_average": False}),
         ({"update_running_average": False}, {"update_running_average": None}),
         ({}, {"update_running_average": True}),
+        ({"correction": jaxnorm.bessel}, {}),
+        ({"running_correction": jnp.ones_like}, {}),
+        ({"momentum": 0.3}, {}),
+        ({"epsilon": 0.4}, {}),
+        ({"recentering": False}, {}),
+        ({"rescaling": False, "use_bias": False}, {}),
     ],
 )
-def test_modes_have_the_effect_that_they_have_for_a_whole_batch(options, call):
+def test_options_have_the_effect_that_they_have_for_a_whole_batch(options, call):
     x = batch((8, 3), 3)[0]
     loss = lambda model, x: (model(x) ** 3).mean()  # noqa: E731
     results = []
     for function in (loss, microbatched(loss, 4)):
-        model = Called(call, **options)
-        results.append((function(model, x), model.norm.mean[...], model.norm.var[...]))
+
+        def outcome(model, x, function=function):
+            return function(model, x), model.norm.mean[...], model.norm.var[...]
+
+        results.append(output_of(Called(call, **options), x, outcome))
     assert_equal(results[1], results[0], 1e-6)
 
 
@@ -267,6 +281,19 @@ def test_the_state_of_other_layers_is_that_after_one_batch():
     without_keys = nnx.Not(nnx.RngKey)
     found, expected = (nnx.state(model, without_keys) for model in (parts, whole))
     assert_equal(nnx.to_pure_dict(found), nnx.to_pure_dict(expected), 1e-5)
+
+
+def test_state_that_depends_on_the_data_is_that_after_the_last_microbatch():
+    model: Any = BatchNorm(3, rngs=nnx.Rngs(0))
+    model.last = nnx.Variable(jnp.zeros(3))
+
+    def loss(model, x):
+        model.last[...] = x.mean(0)
+        return model(x).mean()
+
+    x = jnp.arange(18.0).reshape(6, 3)
+    found = output_of(model, x, lambda model, x: (microbatched(loss, 3)(model, x), model.last[...]))
+    np.testing.assert_array_equal(found[1], x[4:].mean(0))
 
 
 def subclasses(kind):

@@ -1,7 +1,6 @@
 """Networks have the published numbers of parameters, and outputs that can be computed by hand."""
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ from flax import nnx
 
 from jaxnorm import models
 from jaxnorm.nnx import BatchNorm, UnitizedBatchNorm
+from tests.support.numpy_programs import output_of
 
 forward = nnx.jit(lambda model, x: model(x))
 forward_last_normalized = nnx.jit(lambda model, x: model.last_normalized(x))
@@ -183,7 +183,7 @@ def test_a_pre_activation_network_halves_the_resolution_twice_and_classifies(
     x = batch(shape=(2, 9, 9, 1))
     last = nnx.eval_shape(lambda x: build(rngs=OneKey(0)).last_normalized(x), x)
     assert last.shape == (2, 3, 3, width)
-    assert forward(filled(build, drawn), x).shape == (2, 5)
+    assert output_of(filled(build, drawn), x).shape == (2, 5)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_shortcuts_without_parameters_take_every_second_pixel_to_the_middle_chan
             layer.scale[...] = jnp.zeros_like(layer.scale[...])
     stem = np.maximum(np.asarray(model.stem_norm(model.stem(x))), 0)
     expected = stem[:, ::4, ::4].mean((1, 2)) @ np.asarray(model.head.kernel[...])[24:40]
-    np.testing.assert_allclose(forward(model, x), expected, atol=1e-5)
+    np.testing.assert_allclose(output_of(model, x), expected, atol=1e-5)
 
 
 def test_vgg_in_inference_at_unit_statistics_is_vgg_without_normalization():
@@ -307,16 +307,16 @@ def test_depths_that_make_no_stages_are_refused(build, message):
 def test_vgg_is_its_forward_pass_in_numpy(monkeypatch):
     """The reference has sums over shifted windows, the formula of batch norm, and 2×2 maxima."""
     monkeypatch.setattr("jaxnorm.models._vgg.WIDTHS", (4, 8, 6, 10, 12))
-    model: Any = models.VGG(11, classes=4, hidden=(), rngs=nnx.Rngs(0))
+    model = filled(partial(models.VGG, 11, classes=4, hidden=()), drawn)
     x = np.random.default_rng(0).normal(size=(2, 32, 32, 3))
-    found = model(jnp.asarray(x, "float32"))
+    found = output_of(model, jnp.asarray(x, "float32"))
     h = x
     for stage in model.stages:
         for layer in stage.layers:
-            kernel, bias = (np.asarray(p[...], float) for p in (layer.conv.kernel, layer.conv.bias))
+            kernel = np.asarray(layer.conv.kernel[...], float)
             padded = np.pad(h, ((0, 0), (1, 1), (1, 1), (0, 0)))
             height, width = h.shape[1:3]
-            h = bias + sum(
+            h = sum(
                 padded[:, i : i + height, j : j + width] @ kernel[i, j]
                 for i in range(3)
                 for j in range(3)
@@ -325,17 +325,19 @@ def test_vgg_is_its_forward_pass_in_numpy(monkeypatch):
             h = np.maximum((h - h.mean(axes)) / np.sqrt(h.var(axes) + 1e-5), 0)
         n, height, width, c = h.shape
         h = h.reshape(n, height // 2, 2, width // 2, 2, c).max((2, 4))
-    logits = h.mean((1, 2)) @ np.asarray(model.head.kernel[...]) + np.asarray(model.head.bias[...])
+    logits = h.mean((1, 2)) @ np.asarray(model.head.kernel[...])
     np.testing.assert_allclose(found, logits, rtol=1e-3, atol=1e-4)
-    small: Any = models.VGG(11, classes=4, hidden=(), rngs=nnx.Rngs(0))
-    small.eval()
+    model.eval()
     larger = np.random.default_rng(1).normal(size=(1, 64, 64, 3))
-    maps = jnp.asarray(larger, "float32")
-    for stage in small.stages:
-        maps = nnx.max_pool(stage(maps), (2, 2), strides=(2, 2))
+
+    def maps_and_logits(model, x):
+        maps = x
+        for stage in model.stages:
+            maps = nnx.max_pool(stage(maps), (2, 2), strides=(2, 2))
+        return maps, model(x)
+
+    maps, logits = output_of(model, jnp.asarray(larger, "float32"), maps_and_logits)
     assert maps.shape[1:3] == (2, 2)  # with one pixel, mean and maximum would be equal
     pooled = np.asarray(maps, float).mean((1, 2))
-    expected = pooled @ np.asarray(small.head.kernel[...]) + np.asarray(small.head.bias[...])
-    np.testing.assert_allclose(
-        small(jnp.asarray(larger, "float32")), expected, rtol=1e-4, atol=1e-6
-    )
+    expected = pooled @ np.asarray(model.head.kernel[...])
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-6)

@@ -13,6 +13,7 @@ from jaxnorm.nnx import recalibrate
 from tests.support import numpy_layers
 from tests.support.all_pairs import all_pairs
 from tests.support.layers import layer_classes
+from tests.support.numpy_programs import evaluated
 
 NAMES = layer_classes(jaxnorm.nnx)
 FACTORS: dict[str, list[Any]] = {
@@ -62,13 +63,21 @@ def test_statistics_are_those_of_all_samples_whatever_the_options(name):
             )
             for x, m in zip(batches, kept, strict=True)
         ]
-        recalibrate(model, given, call=lambda model, batch: model(*batch))
+        graph, state = nnx.split(model)
+
+        def recalibrated(state, given, graph=graph, row=row):
+            model = nnx.merge(graph, state)
+            recalibrate(model, given, call=lambda model, batch: model(*batch))
+            for norm in (model.first, model.second):
+                assert {option: getattr(norm, option) for option in row} == row
+            return nnx.state(model)
+
+        nnx.update(model, evaluated(recalibrated, state, given))
         between = [middle(model, x, m, row) for x, m in zip(batches, kept, strict=True)]
         for norm, inputs in ((model.first, batches), (model.second, between)):
             seen = np.concatenate([x[m] for x, m in zip(inputs, kept, strict=True)])
             np.testing.assert_allclose(norm.mean[...], seen.mean(0), rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(norm.var[...], seen.var(0), rtol=1e-3, atol=1e-5)
-            assert {option: getattr(norm, option) for option in row} == row
 
 
 def middle(model, x, mask, row):
@@ -291,6 +300,43 @@ def test_batches_over_different_numbers_of_shards(layer):
     call = nnx.vmap(lambda norm, x: norm(x), in_axes=(None, 0), axis_name="shards")
     recalibrate(norm, [x[:16].reshape(8, 2, 4), x[16:].reshape(2, 4, 4)], call=call)
     assert_statistics(norm, x)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_groups_of_shards_have_statistics_and_counts_of_their_own(name):
+    """Of four shards, the even and the odd ones are two groups, with different masks."""
+    norms: Any = nnx.vmap(
+        lambda _: getattr(jaxnorm.nnx, name)(
+            4, axis_name="shards", axis_index_groups=[[0, 2], [1, 3]], rngs=nnx.Rngs(0)
+        ),
+        axis_size=4,
+    )(None)
+    mesh = jax.make_mesh((4,), ("shards",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.P("shards")
+    rng = np.random.default_rng(8)
+    masks = rng.random((2, 4, 6)) < np.array([[[0.9], [0.2]] * 2, [[0.3], [0.8]] * 2])
+    batches = [rng.normal(k, k, (4, 6, 4)) for k in (1.0, 3.0)]
+
+    def call(norms, batch):
+        graph, state = nnx.split(norms)
+
+        def own(state, x, mask):
+            norm = nnx.merge(graph, jax.tree.map(lambda leaf: leaf[0], state))
+            norm(x[0], mask=mask[0])
+            return jax.tree.map(lambda leaf: leaf[None], nnx.state(norm))
+
+        spread = jax.shard_map(own, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+        nnx.update(norms, spread(state, *batch))
+
+    given = [
+        (jnp.asarray(x, "float32"), jnp.asarray(m)) for x, m in zip(batches, masks, strict=True)
+    ]
+    recalibrate(norms, given, call=call)
+    for shard in range(4):
+        group = slice(shard % 2, None, 2)
+        seen = [x[group][m[group]] for x, m in zip(batches, masks, strict=True)]
+        np.testing.assert_allclose(norms.mean[shard], np.concatenate(seen).mean(0), rtol=1e-4)
+        np.testing.assert_allclose(norms.var[shard], np.concatenate(seen).var(0), rtol=1e-4)
 
 
 def test_a_mask_of_elements_for_the_batch_norm_of_flax():

@@ -112,9 +112,9 @@ class Call(NamedTuple):
     samples: np.ndarray
 
 
-def calls(name: str, function: Callable[..., Any]) -> list[Call]:
+def calls(name: str, function: Callable[..., Any], groups: list[int]) -> list[Call]:
     """Calls in which every pair of values of two options occurs, in training and in inference."""
-    factors = {k: COMMON[k] for k in ("correction", "groups", "use_scale", "use_bias")}
+    factors = {k: COMMON[k] for k in ("correction", "use_scale", "use_bias")} | {"groups": groups}
     factors |= {"eps": COMMON["epsilon"], "inference": [False, True]} | OWN[name]
     known = set(factors) - {"use_scale", "use_bias", "inference"}
     left_out = {"x", "alpha", "scale", "bias", "statistics", "where", "running"}

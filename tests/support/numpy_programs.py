@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
+from flax import nnx
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from pruning.channels._coupling.control_flow import scan_parts
@@ -25,6 +26,12 @@ def evaluated(function: Callable[..., Any], *arguments: Any) -> Any:
     with np.errstate(all="ignore"):
         outputs = list(_run(program, map(np.asarray, jax.tree.leaves(arguments))))
     return jax.tree.unflatten(jax.tree.structure(result), outputs)
+
+
+def output_of(model: Any, x: Any, call: Callable[..., Any] = lambda model, x: model(x)) -> Any:
+    """The result of `call(model, x)` for a model of NNX, which does not change."""
+    graph, state = nnx.split(model)
+    return evaluated(lambda state, x: call(nnx.merge(graph, state), x), state, x)
 
 
 def _run(program: ClosedJaxpr | Jaxpr, arguments: Any, constants: Any = ()) -> Iterator[Any]:
