@@ -13,6 +13,7 @@ import sys
 import tarfile
 import time
 import tomllib
+import types
 import zipfile
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -22,6 +23,7 @@ import pytest
 
 import jaxnorm
 from jaxnorm import _version
+from jaxnorm.internal import lazy_modules
 from tools.structure import PACKAGES
 
 ROOT = Path(__file__).parents[1]
@@ -325,3 +327,14 @@ def test_the_other_packages_are_lazy_names_of_this_one():
         "assert (jaxnorm.pruning, jaxnorm.geometry) == (pruning, geometry)"
     )
     run(sys.executable, "-c", code)
+
+
+def test_modules_that_are_imported_at_first_use_are_listed_before(monkeypatch):
+    made = types.ModuleType("made")
+    vars(made).update(number=1, _hidden=2, system=sys, internal=3)
+    monkeypatch.setitem(sys.modules, "made", made)
+    find, names = lazy_modules("made", {"late": "colorsys", "later": "no.such.module"})
+    assert names() == ["late", "later", "number"]
+    assert find("late").__name__ == "colorsys"
+    with pytest.raises(AttributeError, match=r"^module 'made' has no attribute 'never'$"):
+        find("never")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from flax import nnx
+from flax import linen, nnx
 
 import jaxnorm
 from jaxnorm import shift
@@ -560,6 +560,67 @@ def test_an_array_of_another_byte_order_or_of_no_numbers_is_refused(call):
     for kind in ("U4", "S4", "O", "M8[s]", [("real", "f4")]):
         with pytest.raises(TypeError, match=r"^\w+ must hold numbers; got"):
             call(FOREIGN.astype("float32").astype(kind))
+
+
+def network(kind, **options):
+    return lambda x: nnx.eval_shape(lambda x: kind(classes=2, rngs=nnx.Rngs(0), **options)(x), x)
+
+
+def norm(**options: Any):
+    given: dict[str, Any] = {"rngs": nnx.Rngs(0)} | options
+    return jaxnorm.nnx.BatchNorm(3, **given)
+
+
+def recalibrated(call):
+    options = {} if call is None else {"call": call}
+    jaxnorm.nnx.recalibrate(norm(), [(X.astype("float32"), ROW)], **options)
+
+
+# Functions of a value, and wrong values for which the error message names a right value.
+CURES: dict[str, tuple[Any, Any]] = {
+    "CifarResNet": (network(jaxnorm.models.CifarResNet, depth=8), NCHW),
+    "PreActResNet": (network(jaxnorm.models.PreActResNet, depth=8), NCHW),
+    "ResNet": (network(jaxnorm.models.ResNet, depth=18), NCHW),
+    "VGG": (network(jaxnorm.models.VGG, depth=11, hidden=()), jnp.ones((2, 3, 32, 32), "float32")),
+    "norm": (lambda norm: jaxnorm.models.MLP(classes=2, norm=norm, rngs=nnx.Rngs(0)), "batch"),
+    "byte order": (jaxnorm.standardize, np.ones((4, 3), ">f4")),
+    "where": (lambda where: jaxnorm.batch_norm(X, where=where), jnp.ones(4)),
+    "mask": (lambda mask: norm()(X, mask=mask), jnp.ones(4)),
+    "call": (recalibrated, None),
+    "microbatches": (
+        lambda model: jaxnorm.nnx.microbatched(lambda model, x: model(x).mean(), 2)(model, X),
+        nnx.BatchNorm(3, rngs=nnx.Rngs(0)),
+    ),
+    "rngs": (lambda rngs: norm(rngs=rngs), 0),
+    "dtype": (lambda dtype: norm(dtype=dtype)(X), int),
+    "initializer": (lambda init: norm(scale_init=init), 0.5),
+    "initializer of Linen": (
+        lambda init: jaxnorm.linen.DyT(scale_init=init).init(jax.random.key(0), X),
+        0.5,
+    ),
+    "correction": (lambda correction: norm(correction=correction)(X), 1.1),
+    "running_correction": (lambda correction: norm(running_correction=correction)(X), 1.1),
+    "factor": (lambda factor: jaxnorm.unitized_batch_norm(X, 0.5, factor=factor), "bounded"),
+    "transform": (
+        lambda f: jaxnorm.nnx.Unitization(3, transform=f, rngs=nnx.Rngs(0))(X),
+        "unitize",
+    ),
+    "key": (lambda key: shift.emd_sliced(key, X, X, projections=2), 0),
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", CURES)
+def test_the_cure_that_a_message_names_is_one(name):
+    call, wrong = CURES[name]
+    with pytest.raises((TypeError, ValueError)) as raised:
+        call(wrong)
+    before = r"\b(such as( by call=)?|give|convert by|pass|first call) ?"
+    cure = re.search(rf"{before}(?P<code>.+?)(; got .*)?$", str(raised.value))
+    assert cure
+    names = {"jax": jax, "jnp": jnp, "nnx": nnx, "linen": linen, "jaxnorm": jaxnorm}
+    names |= {"x": wrong, "where": wrong, "mask": wrong, "model": wrong}
+    call(eval(cure["code"], names))
 
 
 def test_the_functions_name_of_epsilon_does_for_layers_too():

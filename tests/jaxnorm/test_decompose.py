@@ -86,6 +86,18 @@ def test_eps_is_added_to_the_mean_square(part):
     np.testing.assert_allclose(ratio, jnp.tile(expected, (len(x), 1)), rtol=1e-10)
 
 
+@pytest.mark.parametrize("part", SCALES)
+@pytest.mark.parametrize("unit", [1e-30, 1e-3, 1e30])
+def test_eps_has_its_size_whatever_the_unit_of_the_data(part, unit):
+    x = (skewed() * unit).astype(np.float32)
+    exact = x.astype(np.float64)
+    centered = exact - exact.mean(0)
+    square = np.mean((exact if part is rescale_rms else centered) ** 2, 0)
+    expected = (centered if part is standardize else exact) / np.sqrt(square + 0.25)
+    found = part(jnp.asarray(x), eps=0.25)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("axis", [0, -1, (0, 2), (1, 2)])
 def test_axes_are_those_that_are_named(part, axis):

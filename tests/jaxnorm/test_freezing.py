@@ -103,6 +103,16 @@ def test_statistics_are_frozen_by_a_filter_of_layers():
     assert not changed & frozen
 
 
+def test_parameters_of_a_users_own_kind_are_found_too():
+    class Sharded(nnx.Param):
+        pass
+
+    layer = BatchNorm(3, rngs=nnx.Rngs(0))
+    layer.scale = Sharded(jnp.ones(3))
+    paths = nnx.to_flat_state(nnx.state(layer, norm_parameters(layer))).paths
+    assert set(paths) == {("scale",), ("bias",)}
+
+
 def test_replaced_layers_keep_the_switch_and_recalibration_needs_none():
     model = nnx.Sequential(BatchNorm(3, update_running_average=False, rngs=nnx.Rngs(0)))
     jaxnorm.nnx.replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)

@@ -231,6 +231,19 @@ def test_bounds_from_moments_by_hand():
     np.testing.assert_allclose(moment_lower_bound(x[1:], x, radius=5.0), 5 / (4 * 2**0.5))
 
 
+@pytest.mark.parametrize("unit", [1e-30, 1e-18, 1e18, 1e30])
+def test_bounds_of_two_points_in_any_unit_are_their_distance(unit):
+    zero, mean = jnp.zeros(2, "float32"), jnp.array([3.0, -4.0], "float32") * unit
+    for found in (
+        mean_lower_bound(mean, zero),
+        sharp_moment_upper_bound(mean, zero, zero, zero),
+        paired_upper_bound(mean[None], zero[None]),
+    ):
+        np.testing.assert_allclose(found / np.float32(unit), 5, rtol=1e-5)
+    found = clipped_power(mean, radius=4 * unit)  # (0.75² + 1) · 4 / (2√2)
+    np.testing.assert_allclose(found / np.float32(unit), 1.5625 * 2**0.5, rtol=1e-5)
+
+
 def test_bounds_of_unitized_outputs_by_hand():
     """The norms are 0.5 and 4 in x, and 2 in y; the alphas are 0.5 and 0.25."""
     alpha = jnp.array([0.5, 0.25])

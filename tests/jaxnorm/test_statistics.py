@@ -356,6 +356,29 @@ def test_sets_of_unlike_spreads_are_merged_in_either_order(unit):
         np.testing.assert_allclose(found.kurtosis, kurtosis, rtol=1e-5)
 
 
+@pytest.mark.parametrize("unit", [1e-25, 1e25])
+def test_a_merged_set_whose_variance_underflowed_or_overflowed_has_no_known_shape(unit):
+    """Neither set is constant, but one variance is 0 or NaN in float32."""
+    x = np.random.default_rng(1).gamma(2.0, size=(9, 1))
+    parts = [(moments(jnp.asarray(part, "float32")), len(part)) for part in (x[:4], unit * x[4:])]
+    for (a, n), (b, m) in (parts, parts[::-1]):
+        found = merge_moments(a, b, counts=(n, m))
+        assert np.isnan(found.skewness).all()
+        assert np.isnan(found.kurtosis).all()
+
+
+@pytest.mark.parametrize("mean", [1e25, 3.7, 0.0])
+def test_a_merged_mean_does_not_depend_on_the_spreads(mean):
+    """The quotient of the mean 10²⁵ and the deviation 3·10⁻¹⁹ overflows float32."""
+    a, b = (
+        jaxnorm.Moments(*jnp.array([[m], [v], [0.3], [2.0]], "float32"))
+        for m, v in ((mean, 1e-37), (mean, 3e-37))
+    )
+    for first, second in ((a, b), (b, a)):
+        merged = merge_moments(first, second, counts=(3, 5))
+        np.testing.assert_allclose(merged.mean, np.float32(mean), rtol=1e-7)
+
+
 def test_features_of_unlike_sizes_have_moments_of_their_own_units():
     x = np.random.default_rng(3).gamma(2.0, size=(50, 3)) * [1.0, 1e-15, 1e15]
     found = moments(jnp.asarray(x, "float32"))

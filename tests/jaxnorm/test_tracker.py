@@ -148,6 +148,9 @@ def test_bounds_are_of_the_first_samples_and_channels_of_all():
     apart = after[:4] - before[:4]
     np.testing.assert_allclose(found.lower, np.linalg.norm(apart.mean(0)), rtol=1e-12)
     np.testing.assert_allclose(found.upper, np.linalg.norm(apart, axis=1).mean(), rtol=1e-12)
+    halves = [[np.linalg.norm(a - b) for b in after[2:4]] for a in after[:2]]
+    pairings = (halves[0][0] + halves[1][1], halves[0][1] + halves[1][0])
+    np.testing.assert_allclose(found.baseline, min(pairings) / 2, rtol=1e-12)
     ordered = np.abs(np.sort(after, 0) - np.sort(before, 0)).mean(0)
     np.testing.assert_allclose(found.channels, ordered, rtol=1e-12)
 
@@ -246,6 +249,14 @@ def test_a_tracker_says_how_far_since_the_last_call(key):
     expected = layer_shift(3 * probe, 4 * probe, exact=8)
     np.testing.assert_allclose(third["a"]["shift"]["exact"], expected.exact, rtol=1e-12)
     assert tracker.seconds > two_updates > 0
+
+
+def test_a_tracker_measures_as_many_samples_as_it_is_told():
+    """Only the last two of four samples move."""
+    tracker = Tracker(lambda state, x: {"a": state * x}, jnp.array([[0.0], [0], [1], [1]]), exact=2)
+    tracker.update(0.0)
+    found = tracker.update(1.0)["a"]["shift"]
+    assert (found["exact"], found["upper"], found["channels"]) == (0, 0, [0.5])
 
 
 def test_the_floor_is_the_distance_of_the_same_weights_under_other_statistics(key):
