@@ -29,6 +29,7 @@ from jaxnorm.internal import (
     promote_to_float32,
     replicate,
     safe_sqrt,
+    unit_of,
 )
 
 Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
@@ -94,8 +95,9 @@ def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerB
       2.000 10.000
     """
     scale = _vector(scale)
-    largest = _largest_without_mean(jnp.square(scale))
-    return _normalized(safe_sqrt(jnp.maximum(largest, 0)), scale, eps)
+    unit = unit_of(jnp.abs(scale).max())  # so that no square overflows or underflows
+    largest = _largest_without_mean(jnp.square(scale / unit))
+    return _normalized(unit * safe_sqrt(jnp.maximum(largest, 0)), scale, eps)
 
 
 def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBounds:

@@ -19,16 +19,21 @@ from tests.support.jitted import jitted
 layer_norm_bounds = jitted(shift.layer_norm_bounds)
 
 
-@given(st.sampled_from([2, 3, 5, 40]), st.integers(0, 3), st.integers(0, 99))
+@given(
+    st.sampled_from([2, 3, 5, 40]),
+    st.integers(0, 3),
+    st.integers(0, 99),
+    st.sampled_from([1.0, 1e-200, 1e200]),
+)
 @settings(max_examples=30, deadline=None)
-def test_the_norm_of_the_scales_without_the_mean_is_an_eigenvalue(d, equal, seed):
+def test_the_norm_of_the_scales_without_the_mean_is_an_eigenvalue(d, equal, seed, size):
     scale = np.random.default_rng(seed).normal(size=d)
     scale[:equal] = np.abs(scale).max()
     project = np.eye(d) - 1 / d
     largest = np.linalg.eigvalsh(project @ np.diag(scale**2) @ project)[-1]
-    found = layer_norm_bounds(jnp.asarray(scale), eps=0.01)
-    np.testing.assert_allclose(found.radius, math.sqrt(d * largest), rtol=1e-9)
-    np.testing.assert_allclose(found.lipschitz, 10 * math.sqrt(largest), rtol=1e-9)
+    found = layer_norm_bounds(jnp.asarray(size * scale), eps=0.01)
+    np.testing.assert_allclose(found.radius / size, math.sqrt(d * largest), rtol=1e-9)
+    np.testing.assert_allclose(found.lipschitz / size, 10 * math.sqrt(largest), rtol=1e-9)
 
 
 @several_keys
