@@ -18,7 +18,7 @@ import jaxnorm.linen
 from geometry import mean_field, monte_carlo
 from geometry.claims import Claim, Draws, about, check, check_all, numbered
 from jaxnorm.models import MLP, VGG, CifarResNet, PreActResNet, ResNet
-from jaxnorm.shift import Tracker, certified_upper_bound, emd_1d
+from jaxnorm.shift import Tracker, certified_upper_bound, emd_1d, stream_moments
 from pruning import CRITERIA, l1_norm, load_pruned, prune, schedules, weights
 from pruning.channels import cost_at, excluding, least_squares, resized
 from pruning.nnx import prune as prune_model
@@ -112,6 +112,12 @@ SENTENCES = {
     "claims must hold at least one claim": lambda: about((), "Theorem 1"),
     "Eq. 1 has neither": lambda: check(Claim("notes", "Eq. 1", "a statement"), KEY),
     "the criterion must be one of l1, l2, fermat, gm; got 'l3'": lambda: CRITERIA["l3"],
+    "the output of layer a must be an array; got list": lambda: stream_moments(
+        lambda x: {"a": [1.0]}, [X]
+    ),
+    "the output of layer b must have samples": lambda: stream_moments(
+        lambda x: {"b": x.sum()}, [X]
+    ),
     "outputs must return a dictionary from layers": lambda: Tracker(lambda _, x: x, X).update(None),
     "select must be a function of scores with the options ratio": lambda: half(select=l1_norm),
     "options cost, budget, as select_within is": lambda: half(

@@ -228,9 +228,14 @@ def _list_of_claims(claims: Iterable[Claim]) -> tuple[Claim, ...]:
 
 
 def number(predicted: Number) -> float:
-    """A prediction as a Python number, computed in float64."""
+    """A prediction as a Python number, computed in float64; NaN raises `ValueError`."""
     with jax.enable_x64(True):
-        return float(predicted() if callable(predicted) else predicted)
+        value: Any = predicted() if callable(predicted) else predicted
+        check_numeric(value, "a prediction")
+        value = float(value.item() if hasattr(value, "dtype") else value)
+    if math.isnan(value):
+        raise ValueError("a prediction must not be NaN; a function of a check returned NaN")
+    return value
 
 
 def _in_full_precision(
@@ -293,6 +298,8 @@ def _stack(draw: Callable[[Key[Array, ""]], Statistics]) -> Callable[..., Float[
         if not isinstance(statistics, Mapping):
             kind = type(statistics).__name__
             raise TypeError(f"draw must return a dictionary from names to statistics; got {kind}")
+        if not statistics:
+            raise ValueError("draw must return at least one statistic; got an empty dictionary")
         return jnp.stack([statistics[name] for name in sorted(statistics)], -1)
 
     return stacked
@@ -337,18 +344,62 @@ def _sampled_finding(part: Sampled, measurement: Measurement, critical: float) -
     difference = estimate - predicted
     within = min(abs(difference), number(part.within))
     z = _distance(difference - math.copysign(within, difference), stderr)
-    tail = scipy.stats.t(measurement.samples - 1)
-    p = {"=": 2 * tail.sf(abs(z)), "≤": tail.sf(z), "≥": tail.cdf(z)}[part.side]
-    power = _power(part, predicted, stderr, critical)
+    if _is_rate(part, measurement, predicted):
+        p, power = _rate_test(part, estimate, measurement.samples, predicted, critical)
+    else:
+        tail = scipy.stats.t(measurement.samples - 1)
+        p = {"=": 2 * tail.sf(abs(z)), "≤": tail.sf(z), "≥": tail.cdf(z)}[part.side]
+        power = _power(part, predicted, stderr, critical)
     return Finding(
         part, estimate, stderr, predicted, z, float(p), measurement.samples, bool(p >= LEVEL), power
     )
 
 
+def _is_rate(part: Sampled, measurement: Measurement, predicted: float) -> bool:
+    """Whether the check predicts the mean of draws that are all 0 or 1.
+
+    Among draws of mean m in [0, 1], the variance m (1 − m) shows that all draws are 0 or 1.
+    """
+    means: Any = measurement.mean
+    mean, n = means[part.statistic], measurement.samples
+    square = (n - 1) / n * measurement.variance.get(part.statistic, math.nan)
+    in_unit_interval = 0 <= min(mean, predicted) <= max(mean, predicted) <= 1
+    is_binary = math.isclose(square, mean * (1 - mean), rel_tol=1e-6)
+    return part.moment == "mean" and in_unit_interval and is_binary
+
+
+def _rate_test(
+    part: Sampled, rate: float, n: int, predicted: float, critical: float
+) -> tuple[float, float]:
+    """The exact p-value and power of a check of the rate of an event among n draws.
+
+    Among few events, the standard error is too inaccurate for a t test; without an event, it is 0.
+    """
+    binomial, count, within = scipy.stats.binom, round(rate * n), number(part.within)
+    above = binomial.sf(count - 1, n, min(1, predicted + within))
+    below = binomial.cdf(count, n, max(0, predicted - within))
+    p = {"=": min(1, 2 * min(above, below)), "≤": above, "≥": below}[part.side]
+    wrong = _wrong(part, predicted)
+    if math.isnan(wrong):
+        return float(p), math.nan
+    level = scipy.stats.norm.sf(critical)
+    if wrong > predicted:
+        first = binomial.ppf(level, n, min(1, max(predicted, wrong - within)))  # not rejected
+        return float(p), float(binomial.cdf(first - 1, n, predicted))
+    last = binomial.isf(level, n, max(0, min(predicted, wrong + within)))
+    return float(p), float(binomial.sf(last, n, predicted))
+
+
+def _wrong(part: Sampled, predicted: float) -> float:
+    """The wrong prediction that the check should reject; NaN if its power has no meaning."""
+    wrong = 1.1 * predicted if part.against is None else number(part.against)
+    return math.nan if part.form in MUST_FAIL or wrong == predicted else wrong
+
+
 def _power(part: Sampled, predicted: float, stderr: float, critical: float) -> float:
     """The probability that the check would reject the wrong prediction `part.against`."""
-    wrong = 1.1 * predicted if part.against is None else number(part.against)
-    if part.form in MUST_FAIL or wrong == predicted:
+    wrong = _wrong(part, predicted)
+    if math.isnan(wrong):
         return math.nan
     visible = max(abs(wrong - predicted) - number(part.within), 0.0)
     return float(scipy.stats.norm.cdf(_distance(visible, stderr) - critical))

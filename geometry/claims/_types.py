@@ -14,7 +14,14 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from jaxnorm.internal import check_call, check_eps, check_function, check_numeric, check_whole
+from jaxnorm.internal import (
+    check_call,
+    check_eps,
+    check_function,
+    check_numeric,
+    check_range,
+    check_whole,
+)
 
 Form = Literal["printed", "rejected", "corrected", "overread"]
 """The form of a statement that a check is about.
@@ -95,6 +102,9 @@ class Sampled:
     against: Number | None = None
     form: Form = "printed"
 
+    def __post_init__(self):
+        _hold_numbers(self, "predicted", "within", "against")
+
     @property
     def kind(self) -> str:
         if self.form in MUST_FAIL:
@@ -132,6 +142,9 @@ class Computed:
     predicted: float = 0.0
     tolerance: float = 1e-9
     form: Form = "printed"
+
+    def __post_init__(self):
+        _hold_numbers(self, "predicted", "tolerance")
 
     @property
     def kind(self) -> str:
@@ -317,9 +330,23 @@ def _must_be_a_check(check: Check) -> None:
             check_numeric(check.predicted, "predicted")
             if not np.isfinite(check.predicted):
                 raise ValueError(f"predicted must be finite; got {check.predicted}")
+        if not callable(check.within):
+            check_range(check.within, "within")
+        if not callable(check.against) and check.against is not None:
+            check_numeric(check.against, "against")
+            if np.isnan(check.against):
+                raise ValueError("against must be a number or None; got nan")
         _must_be_one_of("moment", check.moment, Moment)
         _must_be_one_of("side", check.side, Side)
     _must_be_one_of("form", check.form, Form)
+
+
+def _hold_numbers(check: Any, *names: str) -> None:
+    """Replace arrays of one number by Python numbers, because arrays cannot be hashed."""
+    for name in names:
+        value = getattr(check, name)
+        if getattr(value, "size", 0) == 1:
+            object.__setattr__(check, name, value.item())
 
 
 def _must_be_one_of(name: str, text: str, choices: Any) -> None:

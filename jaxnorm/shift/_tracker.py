@@ -12,7 +12,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm._moments import Moments, merge_moments, moments
-from jaxnorm.internal import auto_sharded, check_call, check_function, check_whole, host_only
+from jaxnorm.internal import (
+    auto_sharded,
+    check_call,
+    check_floating,
+    check_function,
+    check_whole,
+    host_only,
+)
 from jaxnorm.shift._emd import emd
 from jaxnorm.shift._emd_1d import emd_1d
 from jaxnorm.shift._moment_bounds import mean_lower_bound, paired_upper_bound
@@ -219,4 +226,8 @@ def _by_layer(outputs: Any) -> Layers:
             "outputs must return a dictionary from layers to arrays, as jaxnorm.nnx.layer_outputs "
             f"does; got {type(outputs).__name__}"
         )
+    for name, y in outputs.items():
+        check_floating(y, f"the output of layer {name}")
+        if not y.ndim:
+            raise ValueError(f"the output of layer {name} must have samples; got shape ()")
     return outputs

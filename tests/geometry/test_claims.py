@@ -258,6 +258,41 @@ def test_a_statistic_without_error_is_right_or_infinitely_far():
         assert (found.z, found.holds) == (z, holds)
 
 
+@pytest.mark.parametrize("event", [0, 1])
+@pytest.mark.parametrize("side", ["=", "≤", "≥"])
+@pytest.mark.parametrize(
+    ("count", "rate", "within"), [(0, 0.005, 0.0), (4, 0.02, 0.01), (1, 0.0, 0.0)]
+)
+def test_a_rare_event_is_judged_by_the_binomial_distribution(event, side, count, rate, within):
+    """SciPy's binomial test of `count` events among 400 draws; no event has standard error 0."""
+    mean, predicted = abs(event - count / 400), abs(event - rate)
+    square = mean * (1 - mean) / 399
+    stderr, variance = {"u": square**0.5}, {"u": 400 * square}
+    measured = {"uniform": Measurement({"u": mean}, 400, stderr, variance, variance)}
+    part = Sampled("x", predicted, UNIFORM, "u", side=side, within=within, against=1.0 - event)
+    (found,) = claims.decide([claim_of(part)], measured)[0].findings
+
+    def tail(alternative, bound):
+        return stats.binomtest(round(400 * mean), 400, bound, alternative).pvalue
+
+    above, below = tail("greater", predicted + within), tail("less", predicted - within)
+    p = {"=": min(1, 2 * min(above, below)), "≤": above, "≥": below}[side]
+    np.testing.assert_allclose(found.p_value, p, rtol=1e-9)
+    assert found.holds is bool(p >= LEVEL)
+    assert found.power > 0.999
+
+
+@pytest.mark.parametrize(("rate", "against"), [(0.02, 0.1), (0.1, 0.02), (0.98, 0.9), (0.5, None)])
+def test_the_power_for_a_rate_is_the_share_of_rejected_counts(rate, against):
+    measured = Measurement({"u": rate}, 100, {"u": 0.1}, {"u": rate * (1 - rate) / 0.99})
+    part = Sampled("x", rate, UNIFORM, "u", against=against)
+    (found,) = claims.decide([claim_of(part)], {"uniform": measured})[0].findings
+    wrong, counts = (1.1 * rate if against is None else against), np.arange(101)
+    tails = stats.binom.cdf(counts, 100, wrong), stats.binom.sf(counts - 1, 100, wrong)
+    rejected = tails[0 if wrong > rate else 1] < LEVEL / 2
+    np.testing.assert_allclose(found.power, stats.binom.pmf(counts, 100, rate) @ rejected)
+
+
 def test_the_power_of_a_check_is_known_unless_it_must_fail_or_predicts_zero():
     measured = {"uniform": Measurement({"u": 5.0}, 21, {"u": 0.2}, {"u": 3.0}, {"u": 0.5})}
 
@@ -531,6 +566,24 @@ def test_an_integer_seed_an_unknown_object_and_an_unknown_paper_are_refused():
         PAPERS["bn"]
 
 
+def empty(key):
+    return {}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("array", [jnp.asarray, np.asarray, lambda x: jnp.full((1,), x)])
+def test_predictions_may_be_arrays_of_one_number(array, key):
+    claim = made()
+    claim.mean("x", array(0.5), UNIFORM, "u", within=array(0.01), against=array(0.7))
+    claim.equal("y", array(1.0), tolerance=array(0.1))(lambda: 1.05)
+    plain = made()
+    plain.mean("x", 0.5, UNIFORM, "u", within=0.01, against=0.7)
+    found, expected = (claims.check(c, key).findings for c in (claim, plain))
+    assert found[1].holds
+    assert found[0].z == expected[0].z
+    assert found[0].power == pytest.approx(1)
+
+
 def made(**options):
     return Claim("p", "n", "s", **options)
 
@@ -557,6 +610,28 @@ def tolerated(**options):
         (
             lambda key: made().mean("x", 0.0, UNIFORM, "u", side="<"),
             "side must be one of =, ≤, ≥; got '<'",
+        ),
+        (lambda key: made().mean("x", 0.0, UNIFORM, "u", within=-0.1), "within must lie in .*-0.1"),
+        (
+            lambda key: made().mean("x", 0.0, UNIFORM, "u", against=math.nan),
+            "against must be a number or None; got nan",
+        ),
+        *(
+            (
+                lambda key, value=value: claims.check(
+                    claim_of(Sampled("x", lambda: value, UNIFORM, "u", form="rejected")), key
+                ),
+                f"a prediction must {message}",
+            )
+            for value, message in (
+                (math.nan, "not be NaN"),
+                (np.ones(3), "be one number; got shape"),
+                ("a", "be a number; got 'a'"),
+            )
+        ),
+        (
+            lambda key: claims.check(claim_of(Sampled("x", 0.0, Draws(empty, 9), "u")), key),
+            "draw must return at least one statistic; got an empty dictionary",
         ),
         (lambda key: Draws("u", 100), "draw must be a function, such as .*; got 'u'"),
         (lambda key: Draws(uniform, 2.5), "samples must be an int; got 2.5"),
