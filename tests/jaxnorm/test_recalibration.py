@@ -156,20 +156,24 @@ def test_of_a_layer_that_is_called_twice_the_last_call_counts():
 
 
 @pytest.mark.parametrize("axis", [-1, 1])
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_mask_of_samples_counts_their_pixels(axis, whole):
+@pytest.mark.parametrize("mask_axis", ["no mask", "none", "of channels"])
+def test_a_mask_of_samples_counts_their_pixels(axis, mask_axis):
     """The masks have no axis of channels, or an axis of size 1 in the place of the channels."""
     rng = np.random.default_rng(2)
     batches = [rng.gamma(2.0, k, (4, *spatial, 3)) for k, spatial in ((1, (2, 5)), (4, (1, 3)))]
     masks = np.array([[True, False, True, True], [False, False, True, False]])
+    masks = masks | (mask_axis == "no mask")
     norm = jaxnorm.nnx.BatchNorm(3, axis=axis, rngs=nnx.Rngs(0))
     given = []
     for x, mask in zip(batches, masks, strict=True):
         of_pixels = np.broadcast_to(mask[:, None, None], x.shape[:-1])
         of_all = np.moveaxis(of_pixels[..., None], -1, axis)
         image = jnp.asarray(np.moveaxis(x, -1, axis), "float32")
-        given.append((image, jnp.asarray(of_all if whole else of_pixels)))
-    recalibrate(norm, given, call=lambda norm, batch: norm(batch[0], mask=batch[1]))
+        given.append((image, jnp.asarray(of_all if mask_axis == "of channels" else of_pixels)))
+    if mask_axis == "no mask":
+        recalibrate(norm, [image for image, _ in given])
+    else:
+        recalibrate(norm, given, call=lambda norm, batch: norm(batch[0], mask=batch[1]))
     chosen = zip(batches, masks, strict=True)
     seen = np.concatenate([x[mask].reshape(-1, 3) for x, mask in chosen])
     np.testing.assert_allclose(norm.mean[...], seen.mean(0), rtol=1e-4)
