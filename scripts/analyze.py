@@ -54,7 +54,7 @@ def main(
     from experiments.measures import analysis
     from experiments.pages import analysis as analysis_page, page
 
-    with files.in_use(out):
+    with files.in_use(out, __file__):
         parameters = load(path, layers, seed)
         measured = analysis.measure(parameters, ratio=ratio, gaussian_layers=gaussian_layers)
         measured |= cli.provenance(__file__) | {

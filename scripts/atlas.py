@@ -48,7 +48,7 @@ def main(
     measured_traffic = None if traffic is None else files.read_json(traffic, dict)
     if traffic is not None and measured_traffic is None:
         raise cli.InputError(f"--traffic must be a file of scripts/atlas_traffic.py; no {traffic}")
-    with files.in_use(out), progress_bar() as progress:
+    with files.in_use(out, __file__), progress_bar() as progress:
         storage.make_folder(out / "runs")
         cli.compiled_in(out / "compiled")
         planned = list(atlas.runs(seeds))

@@ -68,7 +68,7 @@ def main(options: Flat[Options]) -> None:
     out = OUT if options == Options() else options.out
     jax.config.update("jax_platforms", "cpu")
     origin = cli.provenance(__file__) if out else {}
-    with files.in_use(out) if out else nullcontext():
+    with files.in_use(out, __file__) if out else nullcontext():
         rows = {name: in_own_process(measured, name, tables, shapes, dtypes) for name in targets}
         if out is not None:
             results = origin | {

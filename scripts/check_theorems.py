@@ -76,7 +76,7 @@ def main(
         cli.console(min_width=80).print(claim_measures.listing(selected))
         return
     claim_devices = claim_measures.first_devices(devices)
-    with files.in_use(out):
+    with files.in_use(out, __file__):
         cli.compiled_in(out / "compiled")
         results = check(selected, precision, seed, claim_devices, out / "measured.json")
         write(results, out, errata)

@@ -56,7 +56,7 @@ class Options:
 @checked
 def main(options: Flat[Options]) -> None:
     """Cut the model in several ways, and write OUT/results.json."""
-    with files.in_use(options.out):
+    with files.in_use(options.out, __file__):
         if not options.model.is_dir():
             raise InputError(f"the model must be a folder; there is none at {options.model}")
         import jax

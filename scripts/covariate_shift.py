@@ -63,7 +63,7 @@ def main(
 
     images = datasets.load(dataset, data_dir)
     recipe = shift.dense_recipe(dataset, epochs, batch_size)
-    with files.in_use(out), progress_bar() as progress:
+    with files.in_use(out, __file__), progress_bar() as progress:
         run_folder.same_data(out, images)
         total = len(NORMALIZATIONS) * len(schedules) * len(orders) * seeds * epochs
         task = progress.add_task("training", total=total)

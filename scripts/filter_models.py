@@ -49,7 +49,7 @@ def main(
 
     if not paths:
         raise cli.InputError("at least one weight file must be given; got none")
-    with files.in_use(out):
+    with files.in_use(out, __file__):
         found = {printable(path.name): filter_models.network(kernels(path)) for path in paths}
         others = {
             printable(folder.name): files.read_json(folder / "results.json", dict)

@@ -35,7 +35,7 @@ def main(seeds: SeveralSeeds = 3, out: LocalPath = Path("out/filter_settings")) 
     from experiments.pages import filter_settings as settings_page, page
 
     images, settings = datasets.load("digits", None), filter_settings.settings()
-    with files.in_use(out), progress_bar() as progress:
+    with files.in_use(out, __file__), progress_bar() as progress:
         task = progress.add_task("starting", total=len(settings))
         done = iter(range(len(settings)))
 

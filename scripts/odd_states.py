@@ -37,7 +37,7 @@ def main(out: LocalPath = Path("out/odd_states")) -> None:
     from experiments.measures.finished import Finished
     from experiments.pages import activation_states as states_page, page
 
-    with files.in_use(out), progress_bar() as progress:
+    with files.in_use(out, __file__), progress_bar() as progress:
         names = activation_states.ACTIVATIONS
         task = progress.add_task("starting", total=len(names))
         code = [Path(activation_states.__file__), Path(odd_certificate.__file__)]

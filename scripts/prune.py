@@ -88,7 +88,7 @@ def main(options: Flat[Options]) -> None:
     images = datasets.load(recipe.dataset, options.data_dir, moments)
     images = images._replace(x_train=images.x_train[:count], y_train=images.y_train[:count])
     in_use = nullcontext() if run.is_file() else files.in_use(run)
-    with files.in_use(options.out), in_use, progress_bar() as progress:
+    with files.in_use(options.out, __file__), in_use, progress_bar() as progress:
         if not run.is_file():
             start = None if options.run is None else read_recipe(run)[1].get("init_from")
             run_folder.prepare(run, recipe, images, vmapped_seeds=1, images=count, init_from=start)

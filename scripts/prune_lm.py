@@ -112,7 +112,7 @@ class Options:
 def main(options: Flat[Options]) -> None:
     """Write the smaller model, its page and results.json to OUT."""
     amounts = options.amounts
-    with files.in_use(options.out):
+    with files.in_use(options.out, __file__):
         if not options.model.is_dir():
             raise InputError(f"MODEL_DIR must be a folder; there is none at {options.model}")
         import jax

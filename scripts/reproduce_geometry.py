@@ -49,7 +49,7 @@ def main(
     from experiments.pages import geometry as geometry_page, page
 
     images = datasets.load("digits" if data_dir is None else "fashion_mnist", data_dir)
-    with files.in_use(out):
+    with files.in_use(out, __file__):
         page.write(
             measure(images, figure_2, seed, out / "figure_2.json"), geometry_page.render, out
         )

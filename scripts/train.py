@@ -117,7 +117,7 @@ def main(recipe: Recipe, options: Options) -> None:
     data = stand_ins.load(recipe, options.data_dir, fake=options.fake_data)
     mesh, is_main = mesh_of(**placement), processes.is_main_process()
     trainer = Trainer(recipe, data, mesh, layout)
-    folder = files.in_use(options.out) if is_main else nullcontext(lambda: None)
+    folder = files.in_use(options.out, __file__) if is_main else nullcontext(lambda: None)
     with folder as check_folder, processes.together():
         out = options.out
         init = run.prepare(trainer, data, groups, out, options.init_from, evaluate_only=only)

@@ -48,7 +48,7 @@ class Options:
 @checked
 def main(options: Flat[Options]) -> None:
     """Train the model, and write OUT/model and OUT/results.json."""
-    with files.in_use(options.out) as check_folder:
+    with files.in_use(options.out, __file__) as check_folder:
         from experiments.language import training_run
 
         settings = training_run.Settings(

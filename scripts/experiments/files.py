@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -127,7 +127,8 @@ def read_json(path: Path, kind: type[Kind]) -> Kind | None:
     return value
 
 
-def in_use(folder: Path) -> AbstractContextManager[Callable[[], None]]:
+@contextmanager
+def in_use(folder: Path, script: str | None = None) -> Iterator[Callable[[], None]]:
     """Make a folder and lock it for this process.
 
     The value of the context is a function that checks the folder. Every command with `--out` enters
@@ -135,13 +136,38 @@ def in_use(folder: Path) -> AbstractContextManager[Callable[[], None]]:
     lock when the process ends, for any reason. A folder of a bucket cannot be locked. In a bucket,
     the check only detects afterwards that another process has used the folder.
 
+    Args:
+      folder: The folder of `--out`.
+      script: The file of a command that writes `results.json` to the folder. The results of another
+        command are then refused, because they would be lost.
+
     Raises:
-      InputError: Another process uses the folder, or the folder cannot be written. The check raises
-        `InputError` if the folder no longer exists, or if another process has used the folder of a
-        bucket.
+      InputError: Another process uses the folder, the folder cannot be written, or it holds results
+        that are not of `script`. The check raises `InputError` if the folder no longer exists, or
+        if another process has used the folder of a bucket.
     """
     owner = f"process {os.getpid()} on {socket.gethostname()}"
-    return _signed(folder, owner) if storage.is_remote(folder) else _locked(folder, owner)
+    locked = _signed if storage.is_remote(folder) else _locked
+    with locked(folder, owner) as check:
+        if script is not None:
+            _check_results(folder, f"scripts/{Path(script).name}")
+        yield check
+
+
+def _check_results(folder: Path, command: str) -> None:
+    results = read_json(folder / "results.json", dict)
+    if results is None:
+        others = ("index.html", "config.json")  # a page or a model
+        made = next((name for name in others if read_bytes(folder / name) is not None), None)
+        other = made and f"{made}, but no results.json"
+    else:
+        by = str(results.get("command", "another program"))
+        other = None if command in by.split() else f"results.json by {by}"
+    if other:
+        raise InputError(
+            f"--out must be a new folder or a folder with results of {command}; {folder} has "
+            f"{other}"
+        )
 
 
 @contextmanager

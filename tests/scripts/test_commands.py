@@ -20,6 +20,13 @@ from experiments.cli import InputError
 
 # train.py is not included, because its command line begins with a preset.
 COMMANDS = sorted({*Path(cli.__file__).parents[1].glob("*.py")} - {Path(train.__file__)})
+WRITES_FILES = {"atlas_traffic", "bench", "shift_estimators"}  # OUT is a file
+# The command repair writes a file for each experiment, and reproduce writes folders.
+WRITES_RESULTS = [
+    path
+    for path in [*COMMANDS, Path(train.__file__)]
+    if path.stem not in WRITES_FILES | {"repair", "reproduce"}
+]
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path.stem)
@@ -68,7 +75,7 @@ def test_a_command_refuses_an_output_that_another_run_uses(path, tmp_path, monke
     names = runpy.run_path(str(path), run_name=path.stem)
     assert "out" in inspect.signature(names.get("Options", names["main"])).parameters
     out = tmp_path / "out"
-    if path.stem in ("atlas_traffic", "bench", "shift_estimators"):  # OUT is a file
+    if path.stem in WRITES_FILES:
         out = tmp_path / "out" / "a.json"
     monkeypatch.setattr("experiments.compiled.compile_only.check_plugin", lambda name: None)
     with (
@@ -76,6 +83,28 @@ def test_a_command_refuses_an_output_that_another_run_uses(path, tmp_path, monke
         pytest.raises(InputError, match=r"--out must not be in use; process \d+ on .* uses .*out"),
     ):
         with_out(path, out)
+
+
+@pytest.mark.parametrize("path", WRITES_RESULTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("results.json", '{"command": "python scripts/others.py a"}'),
+        ("results.json", "{}"),
+        ("index.html", "a page of the user"),
+        ("config.json", "{}"),
+    ],
+)
+def test_a_command_refuses_a_folder_with_results_of_another(
+    path, name, text, tmp_path, monkeypatch
+):
+    (tmp_path / name).write_text(text)
+    monkeypatch.setattr("experiments.compiled.compile_only.check_plugin", lambda name: None)
+    with pytest.raises(
+        InputError, match=rf"--out must be .* results of scripts/{path.stem}.py; .* has {name}"
+    ):
+        with_out(path, tmp_path)
+    assert (tmp_path / name).read_text() == text
 
 
 def test_a_command_is_recorded_without_the_folders_of_the_machine(monkeypatch):
