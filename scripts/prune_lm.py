@@ -112,6 +112,11 @@ class Options:
 def main(options: Flat[Options]) -> None:
     """Write the smaller model, its page and results.json to OUT."""
     amounts = options.amounts
+    if options.out.resolve() == options.model.resolve():
+        raise InputError(
+            f"--out must be another folder than MODEL_DIR, whose files would be replaced; got "
+            f"{options.out} for both"
+        )
     with files.in_use(options.out, __file__):
         if not options.model.is_dir():
             raise InputError(f"MODEL_DIR must be a folder; there is none at {options.model}")

@@ -213,6 +213,13 @@ def test_what_are_no_tokens_is_refused(content, message, folder, tmp_path, users
         prune_lm.main(options(folder, tmp_path / "text.npy", tmp_path / "out"))
 
 
+def test_a_model_is_not_replaced_by_its_smaller_model(folder, text, users_jax):
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(InputError, match="--out must be another folder than MODEL_DIR"):
+        prune_lm.main(options(folder, text, folder / ".." / folder.name))
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
 def test_text_without_a_tokenizer_is_refused(folder, tmp_path, users_jax):
     (tmp_path / "text.txt").write_text("text", encoding="utf-8")
     with pytest.raises(InputError, match=r"must have a tokenizer\.json to read text\.txt"):
