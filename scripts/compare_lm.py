@@ -24,7 +24,7 @@ from typing import Any
 import tyro
 
 from experiments import cli, files
-from experiments.cli import InputError
+from experiments.language import folders
 from experiments.options import AtLeastTwo, Flat, LocalPath, Positive, Seeds, Share, checked
 
 
@@ -57,8 +57,7 @@ class Options:
 def main(options: Flat[Options]) -> None:
     """Cut the model in several ways, and write OUT/results.json."""
     with files.in_use(options.out, __file__):
-        if not options.model.is_dir():
-            raise InputError(f"the model must be a folder; there is none at {options.model}")
+        folders.check_model(options.model, options.out)
         import jax
 
         from experiments.language import comparison

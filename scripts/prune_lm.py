@@ -26,7 +26,7 @@ from typing import Literal
 import tyro
 
 from experiments import cli, files
-from experiments.cli import InputError
+from experiments.language import folders
 from experiments.options import (
     Above,
     AtLeastTwo,
@@ -112,17 +112,11 @@ class Options:
 def main(options: Flat[Options]) -> None:
     """Write the smaller model, its page and results.json to OUT."""
     amounts = options.amounts
-    if options.out.resolve() == options.model.resolve():
-        raise InputError(
-            f"--out must be another folder than MODEL_DIR, whose files would be replaced; got "
-            f"{options.out} for both"
-        )
     with files.in_use(options.out, __file__):
-        if not options.model.is_dir():
-            raise InputError(f"MODEL_DIR must be a folder; there is none at {options.model}")
+        folders.check_model(options.model, options.out)
         import jax
 
-        from experiments.language import folders, pruning_run
+        from experiments.language import pruning_run
         from experiments.language.budget import Wanted
         from experiments.pages import language, page
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -170,7 +171,7 @@ def test_magnitudes_and_random_choice_need_no_text(folder, tmp_path, users_jax):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": Path("missing")}, "MODEL_DIR must be a folder; there is none at missing"),
+        ({"model": Path("missing")}, "the model must be a folder; there is none at missing"),
         ({"text": None}, "--text must be given for --score reconstruction"),
         ({"text": None, "score": "magnitude"}, "--text must be given for --score magnitude"),
         (
@@ -213,11 +214,16 @@ def test_what_are_no_tokens_is_refused(content, message, folder, tmp_path, users
         prune_lm.main(options(folder, tmp_path / "text.npy", tmp_path / "out"))
 
 
-def test_a_model_is_not_replaced_by_its_smaller_model(folder, text, users_jax):
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(InputError, match="--out must be another folder than MODEL_DIR"):
-        prune_lm.main(options(folder, text, folder / ".." / folder.name))
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+@pytest.mark.parametrize("results", [None, {"command": "python scripts/prune_lm.py models/large"}])
+def test_a_model_is_not_replaced_by_its_smaller_model(results, folder, text, tmp_path, users_jax):
+    model = tmp_path / "model"
+    shutil.copytree(folder, model)
+    if results:
+        (model / "results.json").write_text(json.dumps(results), encoding="utf-8")
+    before = {path: path.read_bytes() for path in model.glob("*")}
+    with pytest.raises(InputError, match=r"--out must be (another|a new) folder"):
+        prune_lm.main(options(model, text, tmp_path / "missing" / ".." / "model"))
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_text_without_a_tokenizer_is_refused(folder, tmp_path, users_jax):
