@@ -85,6 +85,7 @@ def rms_norm_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
        [0.5 1. ]]
     """
     g = replicate(as_gram(gram))
+    g = g / unit_of(jnp.abs(g).max())  # so that derivatives of a small matrix do not overflow
     std = safe_sqrt(jnp.diagonal(g))
     divisor = jnp.where(std == 0, 1, std)
     return (g / divisor[:, None] / divisor[None]).astype(jnp.result_type(gram))
