@@ -182,13 +182,14 @@ def test_masked_and_sharded_batches_are_renormalized_by_what_counts():
     np.testing.assert_allclose(spread(jnp.asarray(x), jnp.asarray(keep)), masked, rtol=1e-10)
 
 
-def test_a_large_mean_costs_no_digits():
-    x = np.random.default_rng(0).normal(1e4, 1.0, (4096, 2))
+@pytest.mark.parametrize("mean", [1e4, 1e6])
+def test_a_large_mean_costs_no_digits(mean):
+    x = np.random.default_rng(0).normal(mean, 1.0, (4096, 2))
     narrow = jnp.asarray(x, "float32")
-    running = BatchStatistics(*arrays([1e4 - 1, 1e4], [1.0, 4.0], 1.0, dtype="float32"))
+    running = BatchStatistics(*arrays([mean - 1, mean], [1.0, 4.0], 1.0, dtype="float32"))
     y, _ = batch_renorm(narrow, running=running)
     wide = np.asarray(narrow, np.float64)
-    expected = (wide - [1e4 - 1, 1e4]) / np.sqrt(np.array([1.0, 4.0]) + 1e-5)
+    expected = (wide - [mean - 1, mean]) / np.sqrt(np.array([1.0, 4.0]) + 1e-5)
     np.testing.assert_allclose(y, expected, atol=2e-3)
 
 
