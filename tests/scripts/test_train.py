@@ -39,9 +39,10 @@ from experiments.training import (
     run_folder,
     trainer,
 )
-from experiments.training.optimizers import learning_rate
+from experiments.training.optimizers import learning_rate, make_optimizer
 from experiments.training.step import rematerialize
 from jaxnorm import models
+from tests.support import made_imagenet
 from tests.support.small_runs import (
     SMALL,
     View,
@@ -187,6 +188,27 @@ def test_bfloat16_computes_and_float32_keeps(one, images):
     assert 0 < abs(float(state.loss) - expected) < 0.2 * expected
 
 
+def test_rates_drop_at_the_start_of_the_epochs_named():
+    recipe = PRESETS["cifar10-resnet20"][1]
+    at = {e: learning_rate(recipe, 1, e) for e in (0, 59, 60, 119, 120, 159, 160, 199)}
+    expected = [0.05, 0.05, 0.01, 0.01, 0.002, 0.002, 0.0004, 0.0004]
+    np.testing.assert_allclose(list(at.values()), expected, rtol=1e-12)
+
+
+def test_the_rate_is_inside_the_velocity():
+    recipe = Recipe(learning_rate=1.0, epochs=2, drops=(0.5,), drop_factor=10.0, weight_decay=0.0)
+    optimizer = make_optimizer(recipe, 2)
+    w, v = jnp.ones(1), np.zeros(1)
+    state, expected = optimizer.init(w), np.ones(1)
+    for rate in (1.0, 1.0, 0.1, 0.1):  # v ← 0.9 v − rate · g, w ← w + 0.9 v − rate · g
+        gradient = 2 * expected
+        v = 0.9 * v - rate * gradient
+        expected = expected + 0.9 * v - rate * gradient
+        updates, state = optimizer.update(w + w, state, w)
+        w = w + jnp.asarray(updates)
+        np.testing.assert_allclose(w, expected, rtol=1e-6)
+
+
 def test_a_network_that_is_not_finite_is_not_saved(images, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", 0)
     # the loss of the first step is still finite, but the weights after this step are not
@@ -272,6 +294,29 @@ def test_presets_are_networks_of_their_images(name):
 
     found = nnx.eval_shape(logits, jax.ShapeDtypeStruct((2, *shape), jnp.float32))
     assert found.shape == (2, classes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_take_a_step_on_made_data(name, tmp_path):
+    recipe = replace(PRESETS[name][1], batch_size=2, statistics_groups=1, warmup=0)
+    rng = np.random.default_rng(0)
+    if recipe.dataset in recipes.STREAMED:
+        made_imagenet.make(tmp_path)
+        made = datasets.records(recipe.dataset, tmp_path)
+    else:
+        size = {"digits": 8, "mnist": 28}.get(recipe.dataset, 32)
+        x = rng.standard_normal((4, size, size, 3 if size == 32 else 1)).astype(np.float32)
+        y = np.arange(4, dtype=np.int32)
+        made = Images(recipe.dataset, "", 100 if recipe.dataset == "cifar100" else 10, x, y, x, y)
+    program = trainer.Trainer(recipe, made, trainer.mesh_of(1))
+    before = [np.asarray(leaf) for leaf in jax.tree.leaves(program.init_state((0,)).params)]
+    state = first_state(program, 1)
+    program.close()
+    assert math.isfinite(float(state.loss))
+    assert int(state.step) == 1
+    after = jax.tree.leaves(state.params)
+    assert any((a != b).any() for a, b in zip(after, before, strict=True))
 
 
 def test_vmapped_seeds_have_the_losses_of_single_seeds(one, images, tmp_path):
