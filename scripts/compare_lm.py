@@ -24,7 +24,6 @@ from typing import Any
 import tyro
 
 from experiments import cli, files
-from experiments.language import folders
 from experiments.options import AtLeastTwo, Flat, LocalPath, Positive, Seeds, Share, checked
 
 
@@ -57,6 +56,8 @@ class Options:
 def main(options: Flat[Options]) -> None:
     """Cut the model in several ways, and write OUT/results.json."""
     with files.in_use(options.out, __file__):
+        from experiments.language import folders
+
         folders.check_model(options.model, options.out)
         import jax
 

@@ -26,7 +26,6 @@ from typing import Literal
 import tyro
 
 from experiments import cli, files
-from experiments.language import folders
 from experiments.options import (
     Above,
     AtLeastTwo,
@@ -113,6 +112,8 @@ def main(options: Flat[Options]) -> None:
     """Write the smaller model, its page and results.json to OUT."""
     amounts = options.amounts
     with files.in_use(options.out, __file__):
+        from experiments.language import folders
+
         folders.check_model(options.model, options.out)
         import jax
 
