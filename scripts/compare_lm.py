@@ -56,9 +56,7 @@ class Options:
 def main(options: Flat[Options]) -> None:
     """Cut the model in several ways, and write OUT/results.json."""
     with files.in_use(options.out, __file__):
-        from experiments.language import folders
-
-        folders.check_model(options.model, options.out)
+        files.check_model(options.model, options.out)
         import jax
 
         from experiments.language import comparison

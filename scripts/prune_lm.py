@@ -112,12 +112,10 @@ def main(options: Flat[Options]) -> None:
     """Write the smaller model, its page and results.json to OUT."""
     amounts = options.amounts
     with files.in_use(options.out, __file__):
-        from experiments.language import folders
-
-        folders.check_model(options.model, options.out)
+        files.check_model(options.model, options.out)
         import jax
 
-        from experiments.language import pruning_run
+        from experiments.language import folders, pruning_run
         from experiments.language.budget import Wanted
         from experiments.pages import language, page
 

@@ -226,6 +226,17 @@ def _locked(folder: Path, owner: str) -> Iterator[Callable[[], None]]:
             raise
 
 
+def check_model(model: Path, out: Path) -> None:
+    """Refuse a model that is not in a folder, or whose files `--out` would replace."""
+    if not model.is_dir():
+        raise InputError(f"the model must be a folder; there is none at {model}")
+    if model.resolve() == out.resolve():
+        raise InputError(
+            f"--out must be another folder than the model's, whose files would be replaced; got "
+            f"{out} for both"
+        )
+
+
 def is_in_use(folder: Path) -> bool:
     """Whether a process of this machine uses a folder."""
     try:

@@ -154,17 +154,6 @@ def as_bytes(array: np.ndarray) -> memoryview:
     return memoryview(array.reshape(-1).view(np.uint8))  # pyright: ignore[reportArgumentType]
 
 
-def check_model(model: Path, out: Path) -> None:
-    """Refuse a model that is not in a folder, or whose files `--out` would replace."""
-    if not model.is_dir():
-        raise InputError(f"the model must be a folder; there is none at {model}")
-    if model.resolve() == out.resolve():
-        raise InputError(
-            f"--out must be another folder than the model's, whose files would be replaced; got "
-            f"{out} for both"
-        )
-
-
 @contextmanager
 def staging(folder: Path, *, replace: bool = False) -> Iterator[Path]:
     """A temporary folder inside `folder`.
