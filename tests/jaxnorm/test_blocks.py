@@ -156,8 +156,9 @@ def test_pre_activation_networks_by_numpy(depth, bottleneck):
     for block, stride in zip(model.blocks, (1, 2, 2), strict=True):
         h = pre_act(block, h, stride, True, (1, 3, 1) if bottleneck else (3, 3))
     last = normalized(model.norm, h)
-    both = lambda model, x: (model.last_normalized(x), model(x))  # noqa: E731
-    found, logits = output_of(model, jnp.asarray(x, "float32"), both)
+    found, logits = output_of(
+        model, jnp.asarray(x, "float32"), lambda model, x: (model.last_normalized(x), model(x))
+    )
     assert_same(found, last)
     assert_same(logits, head(model, relu(last)))
 
