@@ -240,7 +240,7 @@ def _result(
 def _combine_keep(keep: Sequence[np.ndarray], some: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """Masks of kept channels of the large network, from two sets of masks.
 
-    `keep` has the masks of earlier steps. `some` has masks over the channels that `keep` keeps.
+    `keep` has the masks of earlier steps, and `some` masks the channels that `keep` keeps.
     """
     both = tuple(np.copy(mask) for mask in keep)
     for mask, new in zip(both, some, strict=True):
@@ -332,7 +332,7 @@ def _selector(
     equal_repeats: bool,
     costs: Mapping[str, Any],
 ) -> Callable[..., Masks]:
-    """`select` with all its options. Options that the user's `partial` sets are not replaced."""
+    """The function `select` with its options bound; options of the user's `partial` remain."""
     default = select_within if option == "budget" else select_layerwise
     if select is not None:
         check_function(select, "select", "partial(select_globally, min_channels=8)")

@@ -28,8 +28,8 @@ def layer(name: str) -> str:
 def transposed_names(arrays: Mapping[str, np.ndarray]) -> set[str]:
     """The names of the arrays whose axes have PyTorch's order, (cout, cin, *window)."""
     # The layer Conv1D of GPT-2 stores kernels as (cin, cout). Other networks give the same names to
-    # Linear layers, which store (cout, cin). A kernel of a layer that widens tells which order the
-    # file has.
+    # Linear layers, which store (cout, cin). A kernel of a layer with more outputs than inputs
+    # shows the order of the file.
     conv1d = any(
         WIDENING.search(name) and array.ndim == 2 and array.shape[0] < array.shape[1]
         for name, array in arrays.items()

@@ -9,8 +9,7 @@ from pruning.weights._limits import MAX_DEPTH, WeightsError
 WRAPPERS = ("state_dict", "model_state_dict", "model", "params", "state")
 # An optimizer's state is left out, because its moments have the shapes of weights.
 OPTIMIZER = re.compile(r"opt(im(izer)?s?)?(_.*)?")
-# The limit on the characters of the names of all nodes together. Each node counts as 32 more
-# characters.
+# The limit on the characters of all names in a tree, if 32 characters are added for each node.
 MAX_NAMES = 2**22
 
 

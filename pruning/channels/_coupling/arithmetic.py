@@ -3,7 +3,7 @@
 After removal, a sum over channels lacks the terms of the removed channels. Therefore these terms
 must be zero, or equal to each other. If they are equal but not zero, `resized` adds them to the sum
 again. The rule of a sum records which arrays must be zero or equal at removed channels. If no
-parameters make an array zero or equal, the rule pins the channels, that is, forbids their removal.
+parameters make an array zero or equal, the rule pins the channels: it forbids their removal.
 """
 
 from collections.abc import Callable, Sequence
@@ -83,14 +83,14 @@ def elementwise(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
 
 
 def reduce(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
-    """The channel ids of the remaining axes. Channels along the reduced axes are pinned."""
+    """The channel ids of the remaining axes; channels along reduced axes cannot be removed."""
     return _reduce_axes(eqn, sets, values, lambda value: False)
 
 
 def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     """The channel ids of the remaining axes after a sum.
 
-    Channels along summed axes are pinned unless removed channels add zero to the sum.
+    Channels along summed axes can only be removed if removed channels add zero to the sum.
 
     If the sum runs over channels of only one axis, the removed channels may also have one common
     nonzero value. In this case, `resized` adds this value to the sum, once for each removed
@@ -166,7 +166,7 @@ def along_an_axis(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Result
 
 
 def fourier(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
-    """Channels along the transformed last axes are pinned. The axes before them keep their ids."""
+    """Channels along transformed axes cannot be removed; all other axes keep their ids."""
     shape = shape_of(eqn.outvars[0])
     first = len(shape) - len(eqn.params["fft_lengths"])
     axes = sets.pin_others(value, lambda k: k < first)
@@ -278,8 +278,8 @@ def smaller_convolution(eqn: Equation, remain: Remain, values: Values, results: 
 def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds, Vector]) -> None:
     """Unite the summed indices of two factors if one factor is zero at removed channels.
 
-    Otherwise pin the indices, because a removal would change a sum over channels, such as the sum
-    in a norm, a mean or attention.
+    Otherwise forbid a removal of the indices, which would change a sum over channels, such as the
+    sum in a norm, a mean or attention.
     """
     zero = [(value, axis) for value, axis in (a, b) if value.zero is not None]
     if not zero or any(is_free(axis) for _, axis in (a, b)):

@@ -31,8 +31,8 @@ nonzero.
 A sum has the tuples of all its terms. For a product, one tuple of each factor is joined to a tuple,
 in all combinations.
 """
-# The largest number of tuples that `_either` makes for a product. The limit is needed, because a
-# product of sums has a tuple for each choice of one term from each sum.
+# The largest number of tuples that `_either` makes for a product. Without the limit, a product of k
+# sums of two terms would have 2ᵏ tuples.
 MAX_TUPLES = 256
 
 
@@ -123,7 +123,7 @@ class Split(NamedTuple):
         channels are then along the longest of the new axes.
       pinned: The axes of the result of which later equations read a single index or a maximum, such
         as an axis of a gate and a value. The channels are along another axis, because channels
-        along a pinned axis would remain.
+        along such an axis could not be removed.
     """
 
     longest: bool = False
@@ -148,7 +148,7 @@ class UnionFind:
         self.states: dict[tuple[int, ...], tuple[tuple[Equation, ...], Vector]] = {}
         # for each reshape equation, by Python's `id()` of the equation, how it splits axes
         self.splits: dict[int, Split] = {}
-        # whether the whole program has been read; after that, no further id is pinned
+        # whether the whole program has been read; no further removal is then forbidden
         self.settled = False
         # for each id that is a root, whether its channel is removed; empty if no channel is removed
         self.removed = np.zeros(0, bool)
@@ -229,7 +229,7 @@ class UnionFind:
         return np.where(first == FREE, b, a)
 
     def _note_pinned(self, a: Vector, b: Vector, first: Vector, second: Vector) -> None:
-        """Record why ids become pinned, before `a` and `b` are united.
+        """Record why channels can no longer be removed after `a` and `b` are united.
 
         `first` and `second` are the roots of `a` and `b`.
         """
@@ -246,7 +246,7 @@ class UnionFind:
     def pin(
         self, ids: Vector, equations: tuple[Equation, ...] = (), name: tuple[str, str] | None = None
     ) -> Vector:
-        """Make `ids` part of `FIXED`, and record the reason.
+        """Forbid the removal of the channels `ids`, and record the reason.
 
         The reason is `name` or `equations`; by default, the equations that are being evaluated.
         """
@@ -259,14 +259,17 @@ class UnionFind:
         return np.where(roots == FREE, FIXED, ids)
 
     def new_pinned(self, count: int, name: tuple[str, str] | None = None) -> Vector:
-        """New ids that belong to no channel, and that pin every channel with which they are united.
+        """New ids that forbid the removal of every channel with which they are united.
 
         The recorded reason is the input `name`, or the equation that is being evaluated.
         """
         return fixed(count) if self.settled else np.repeat(self.pin(self.new(1), name=name), count)
 
     def pin_like(self, axes: Sequence[Vector], count: int) -> Vector:
-        """`count` copies of the first id in `axes` that has a recorded reason, or of `FIXED`."""
+        """`count` copies of one id whose channel cannot be removed.
+
+        The id is the first in `axes` that has a recorded reason, or `FIXED`.
+        """
         ids = np.concatenate([fixed(1), *axes])
         return np.repeat(ids[np.argmax(self.reasons[ids] >= 0)], count)
 
@@ -285,7 +288,7 @@ class UnionFind:
         normed: bool = False,
         name: tuple[str, str] | None = None,
     ) -> None:
-        """Record why sets of `ids` are pinned, or `normed`: by equations, or by `name`.
+        """Record what forbids the removal of `ids`, or makes them `normed`: `equations`, or `name`.
 
         `name` is an input or output of the program.
         """
@@ -371,9 +374,9 @@ class UnionFind:
     def requirement_of(
         self, value: ChannelIds, ids: Vector, *, weight: bool = False
     ) -> Requirement:
-        """The requirement that `value` is zero at the channels `ids`, or uniform if never zero.
+        """The requirement that `value` is zero at the channels `ids`, or has equal elements there.
 
-        Uniform means that the elements are equal along the channels. If `weight` is true, `value`
+        Equal elements are required if no parameters make `value` zero. If `weight` is true, `value`
         is a weight whose axis with these ids is summed by a product. A weight may be computed from
         several parameters, for example as their sum, which unites the ids of these parameters. At
         the first product with the weight, no ids of activations are united with the ids of the
@@ -393,8 +396,7 @@ class UnionFind:
     def merge(self, axes: Sequence[Vector]) -> Vector:
         """The channel ids of the axis into which `axes` are flattened.
 
-        The channels remain along only one of `axes`, and the channels along all other axes are
-        pinned.
+        Only the channels along one of `axes` can then be removed.
         """
         size = int(np.prod([axis.size for axis in axes]))
         removable = [k for k, axis in enumerate(axes) if self.removable(axis)]
@@ -411,10 +413,10 @@ class UnionFind:
     def split_axis(self, axis: Vector, sizes: Sequence[int], first: int) -> list[Vector]:
         """The channel ids of the axes into which `axis` is split by a reshape to `sizes`.
 
-        Ids are united until they vary along only one of the new axes, which the facts in `splits`
-        decide. If the ids could vary along several axes, the last but one of these axes is chosen.
-        For example, if an axis is split into heads and the width of a head, the ids vary along the
-        heads. `first` is the number of the first new axis in the result of the reshape.
+        Ids are united until they vary along only one of the new axes. `splits` decides along which
+        axis, by default along the last but one. For example, if an axis is split into heads and the
+        width of a head, the ids vary along the heads. `first` is the number of the first new axis
+        in the result of the reshape.
         """
         if is_free(axis):
             return [free(n) for n in sizes]
@@ -454,7 +456,7 @@ class UnionFind:
         return found
 
     def pin_others(self, value: ChannelIds, untouched: Callable[[int], bool]) -> list[Vector]:
-        """The axes of `value`, after all ids are pinned except the ids of `untouched` axes."""
+        """The axes of `value`, after removals along all but the `untouched` axes are forbidden."""
         return [axis if untouched(k) else self.pin(axis) for k, axis in enumerate(value.axes)]
 
 

@@ -50,7 +50,7 @@ def evaluate(program: Program, sets: UnionFind, values: Values) -> list[ChannelI
 
 
 def ids_of_constant(array: Leaf) -> ChannelIds:
-    # A constant keeps its size, so its axes are pinned.
+    # A constant keeps its size, so no channel along its axes can be removed.
     axes = tuple(fixed(n) for n in np.shape(array))
     dtype, known = jax.typeof(array).dtype, not axes and not is_traced(array)
     if known and (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
@@ -62,7 +62,8 @@ def ids_of_constant(array: Leaf) -> ChannelIds:
 def equation_ids(sets: UnionFind, eqn: Equation, operands: Values) -> Ids:
     """The channel ids of the arguments of each program inside an equation, and of the results.
 
-    The fact `uniform` is preserved through `jit`, but not through other calls, branches and loops.
+    The attribute `uniform` of ids is preserved through `jit`, but not through other calls, branches
+    and loops.
     """
     call, inner = call_of(eqn), subprograms(eqn)
     block = BLOCKS.get(eqn.primitive) or BLOCKS.get(eqn.primitive.name)
@@ -133,7 +134,7 @@ def while_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
 def shard_map_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
     """The channel ids of the results of a `shard_map`.
 
-    Channels along axes that the mesh splits are pinned.
+    Channels along axes that the mesh splits cannot be removed.
     """
     (program,), params = subprograms(eqn), eqn.params
     inner = _reshard(sets, eqn, values, params["in_specs"], program.jaxpr.invars)

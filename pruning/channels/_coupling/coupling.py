@@ -180,7 +180,7 @@ def fixed_channels(
 
 
 def report_of(pinned: Pinned) -> FixedChannels:
-    """The primitive and the line of the model that pin channels. `paths` is empty."""
+    """The primitive and the line of the model that forbid a removal; `paths` is empty."""
     primitive, line = pinned.name or (
         pinned.equations[-1].primitive.name if pinned.equations else "apply",
         line_of(pinned.equations),
@@ -191,10 +191,10 @@ def report_of(pinned: Pinned) -> FixedChannels:
 def channels_of(
     apply: Apply, params: Tree, inputs: Sequence[Tree], *, states: int = 0, pin_outputs: bool = True
 ) -> TracedChannels:
-    """The traced program of a model, after channel ids are united and pinned.
+    """The traced program of a model, with the channel ids of its arrays.
 
-    Channels of all inputs except the first `states` inputs are pinned. If `pin_outputs` is true,
-    channels of the outputs are also pinned.
+    Channels of all inputs except the first `states` inputs cannot be removed. If `pin_outputs` is
+    true, channels of the outputs cannot be removed either.
     """
     (program, result), parameters = trace_apply(apply, params, inputs), describe(params)
     for variable in program.jaxpr.invars:
@@ -232,7 +232,7 @@ def channels_of(
 def _input_ids(
     sets: UnionFind, shape: Sequence[int], path: Any, number: int, state: bool
 ) -> ChannelIds:
-    """The channel ids of an input: new ids for a state, and pinned ids for any other input.
+    """The channel ids of an input; only channels of a state can be removed.
 
     A state is zero at removed channels.
     """
@@ -294,7 +294,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
 
 
 def _pin_ambiguous(sets: UnionFind) -> None:
-    """Pin channels at which one equation needs zeros and another needs nonzero elements.
+    """Forbid the removal of channels at which some equation needs zeros and another nonzeros.
 
     An operand whose requirement is `finite` may be zero where a sum needs zeros.
     """
@@ -302,7 +302,7 @@ def _pin_ambiguous(sets: UnionFind) -> None:
     summed = [factor for factor in sets.zeroed if not factor.given]
 
     def at_zero(divisor: Requirement) -> np.ndarray:
-        """The channels at which the divisor is zero, because a sum over weights needs zeros."""
+        """The channels at which their removal makes the divisor zero, because a sum needs zeros."""
         parameters = divisor.parameters or ()
         needed = [
             np.concatenate([zeroed.get(i, fixed(0)) for i in either]) for either in parameters

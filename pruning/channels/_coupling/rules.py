@@ -33,8 +33,8 @@ class Rule(NamedTuple):
 
     Attributes:
       axes: A function `axes(eqn, sets, *values)` that returns the channel ids of the results.
-        `axes` unites the ids of channels that must be removed together, and pins the ids of axes
-        that cannot be cut.
+        `axes` unites the ids of channels that must be removed together, and forbids removals along
+        axes that cannot be cut.
       zero: A function that returns the parameters that make a result zero, from the parameters that
         make the operands zero.
       uniform: Whether the results are known to be equal along channels if all operands are equal

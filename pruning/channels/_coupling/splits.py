@@ -1,4 +1,4 @@
-"""Reads off a program along which axes a reshape may lay the channels of an axis that it splits."""
+"""Finds along which of the new axes channels may lie after a reshape has split their axis."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ Readers = dict[Variable, list[Equation]]
 
 
 def splits_of(program: Program) -> dict[int, Split]:
-    """For each reshape of a program, by Python's `id()` of the equation, how it splits axes."""
+    """A `Split` for each reshape of a program, by Python's `id()` of the equation."""
     readers: Readers = {}
     for eqn in program.eqns:
         for variable in eqn.invars:
@@ -22,7 +22,7 @@ def splits_of(program: Program) -> dict[int, Split]:
     reshapes = {id(eqn): eqn for eqn in program.eqns if eqn.primitive is p.reshape_p}
 
     def needed(eqn: Equation) -> list[int]:
-        """The axes of which the equation reads a single index or a maximum, as `h[..., 0]` does."""
+        """The axes along which the equation reads one index, as in `h[..., 0]`, or a maximum."""
         rule, name = rule_of(eqn), eqn.primitive.name
         if name == "unstack":
             return [eqn.params["axis"]]
@@ -48,8 +48,8 @@ def splits_of(program: Program) -> dict[int, Split]:
 def _reached(eqn: Equation, readers: Readers) -> Iterator[tuple[Equation, tuple[int, ...], bool]]:
     """The equations that read the result of `eqn`, also after transposes and elementwise functions.
 
-    The tuple has the number in the result of `eqn` of each axis that the equation reads. The last
-    value says whether the equation reads the result after an elementwise function.
+    For each axis that the equation reads, the tuple has the number of this axis in the result of
+    `eqn`. The last value says whether the equation reads the result after an elementwise function.
     """
     left = [(eqn.outvars[0], tuple(range(len(shape_of(eqn.outvars[0])))), False)]
     seen: set[int] = set()

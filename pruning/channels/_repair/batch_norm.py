@@ -189,7 +189,7 @@ class Unfolded:
         return interpret(program, values, _constant, self.step, enter_calls=False)
 
     def unshare(self, variables: Sequence[Variable], values: Sequence[Value]) -> list[Value]:
-        """The `values`, where `chain` is None unless the program reads the value exactly once."""
+        """The `values`; a value that the program reads several times loses its `chain`."""
         pairs = zip(variables, values, strict=True)
         return [x if self.reads[v] == 1 else x._replace(chain=None) for v, x in pairs]
 

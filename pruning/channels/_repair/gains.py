@@ -111,7 +111,7 @@ class Gains:
         return results
 
     def read(self, gain: Gain, after: Gain) -> None:
-        """Record that an equation reads outputs with `gain`, and that its result has gain `after`.
+        """Record the gains of outputs before and after an equation that reads the outputs.
 
         Several equations may read the same outputs only after the gain is complete.
         """

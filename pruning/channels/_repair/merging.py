@@ -198,7 +198,7 @@ class Merging:
         return np.concatenate(columns, 1)
 
     def filters(self, i: int) -> np.ndarray:
-        """Parameter `i`, scaled as for the comparison of filters if it is a kernel with a gain."""
+        """Parameter `i`; a kernel with a gain is scaled as for the comparison of filters."""
         gain, leaf = self.found.get(i), self.leaves[i]
         if gain is None:
             return np.asarray(leaf, np.float64)

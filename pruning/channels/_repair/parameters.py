@@ -223,7 +223,7 @@ def _kernel(
 
 
 def check_solved(groups: Sequence[ChannelGroup], network: Network, *, alone: bool = False) -> None:
-    """Raise unless exactly one product reads each kernel that reads channels of the groups.
+    """Raise unless each kernel with input channels of the groups is used in exactly one product.
 
     If a kernel is a sum, a repair changes one term, and no other product may read the other terms.
     With `alone`, a kernel must be a parameter itself and not a sum.

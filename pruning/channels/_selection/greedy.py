@@ -127,10 +127,10 @@ def _blocks(
     batches: Batches,
     ridge: int | float,
 ) -> Iterator[list["Block"]]:
-    """The blocks of each group, before any channel is removed.
+    """The least-squares problems of each group, before any channel is removed.
 
-    A group has one block for each matrix product that reads the group. A grouped convolution has
-    one matrix product for each of its groups.
+    A group has one problem, a `Block`, for each matrix product that reads the group. A grouped
+    convolution has one matrix product for each of its groups.
     """
     instead = "choose channels before compiling"
     arrays, batches = read_batches(caller, params, batches, instead=instead)
@@ -215,7 +215,7 @@ class Inputs:
         self.network.interpret(arrays, lambda x: x, step)
 
     def blocks(self, group: ChannelGroup, paths: Sequence[str], ridge: float) -> list["Block"]:
-        """A block for each kernel that reads the group, or for each feature group of the kernel."""
+        """A `Block` for each kernel that reads the group, or for each of its feature groups."""
         blocks = []
         for p in group.positions:
             if p.incoming and (leaf := paths.index(p.path)) in self.kernels:
@@ -252,7 +252,7 @@ class Block:
         self.inverse, self.kernel = np.linalg.inv(self.gram), kernel.copy()
         self.target = self.gram @ kernel
         self.size, self.share = size, share if share > 0 else 1.0
-        # For each channel that the block reads, the numbers of the kernel's rows for this channel.
+        # For each input channel of the kernel, the numbers of the kernel's rows for this channel.
         # All channels have equally many rows.
         rows = {c: np.flatnonzero(channels == c) for c in range(size)}
         self.rows = {c: found for c, found in rows.items() if found.size}
@@ -274,7 +274,7 @@ class Block:
     def gains(self, channel: int, left: np.ndarray) -> np.ndarray:
         """The decrease of the error if a removed channel is added after `channel` is removed.
 
-        The result has one number for each channel. The numbers of kept channels are zero.
+        The result has one number for each channel, which is zero for kept channels.
         """
         gains = np.zeros(self.size)
         if all(left[c] for c in self.rows):
@@ -328,13 +328,13 @@ class Block:
 
 
 class Missing(NamedTuple):
-    """Matrices from which the effect of adding a removed channel to a block is computed.
+    """Matrices that give the effect of adding a removed channel to the inputs of a kernel.
 
     If a channel is added, the error times Σ ‖y‖² decreases by tr Rᵀ A⁻¹ R. The matrices A and R are
     defined below, G and W₀ are defined in `Block`, and W is the attribute `kernel` of the block.
 
     Attributes:
-      channels: The removed channels that the block reads.
+      channels: The removed channels among the inputs of the kernel.
       rows: The inputs J of each removed channel, of shape (channels, inputs of one channel).
       crossed: The matrix G_SS⁻¹ G_S:, where S are the remaining inputs.
       schur: The Schur complements A = G_JJ − G_JS G_SS⁻¹ G_SJ, one for each channel.
