@@ -37,9 +37,9 @@ class SampledCells(NamedTuple):
     The two cells of a pair have the same volume.
 
     Attributes:
-      volumes: For each pair with a neuron, the estimated volume of one of its cells; padded with
+      volumes: The estimated volume of a cell of each pair in which a neuron lies, padded with
         zeros.
-      seen: The number of pairs with a neuron.
+      seen: The number of pairs in which a neuron lies.
       gamma: The smallest estimated volume of a cell.
     """
 
@@ -155,9 +155,9 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
     """Volumes of cells in any number of dimensions, estimated by random neurons.
 
     The estimate of a volume is half of the share of `samples` Gaussian neurons that lie in the cell
-    or in the opposite cell. The estimates of volumes are unbiased, but `gamma` is biased. If the
-    smallest cells have no neuron, `gamma` is usually too large. If all cells have neurons, `gamma`
-    is on average slightly too small, because it is the minimum of noisy estimates.
+    or in the opposite cell. The estimates of volumes are unbiased, but `gamma` is biased. If no
+    neuron lies in the smallest cells, `gamma` is usually too large. If a neuron lies in every cell,
+    `gamma` is on average slightly too small, because it is the minimum of noisy estimates.
     `number_of_cells` returns the number of cells. `gamma` is never below 1/(2 samples). Under
     `jit`, all volumes are NaN if `x` has a NaN.
 

@@ -85,7 +85,8 @@ def measure(
     Args:
       claims: The claims to measure; if several claims use the same draws, they are drawn once.
       key: Random key of the whole run.
-      precision: A factor of the standard errors. With ½, each number has four times as many draws.
+      precision: The factor by which standard errors are multiplied. With ½, each number has four
+        times as many draws.
       devices: Devices that share the draws, as for `monte_carlo`.
       threads: Number of functions that are measured at the same time, so that one function can draw
         while another function compiles. The number of threads does not change results. Context
@@ -373,7 +374,7 @@ def _rate_test(
 ) -> tuple[float, float]:
     """The exact p-value and power of a check of the rate of an event among n draws.
 
-    Among few events, the standard error is too inaccurate for a t test; without an event, it is 0.
+    If events are rare, the standard error is too inaccurate for a t test, and 0 without any event.
     """
     binomial, count, within = scipy.stats.binom, round(rate * n), number(part.within)
     above = binomial.sf(count - 1, n, min(1, predicted + within))

@@ -66,7 +66,7 @@ def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
        [0.  1.5]]
     """
     g = as_gram(gram)
-    g = g / unit_of(jnp.abs(g).max())  # so that the trace does not overflow
+    g = g / unit_of(jnp.abs(g).max())  # so that the sum of the diagonal does not overflow
     mean = jnp.trace(g) / len(g)
     return (g / jnp.where(mean == 0, 1, mean)).astype(jnp.result_type(gram))
 

@@ -117,7 +117,7 @@ def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array
 
 
 def rms_angle() -> float:
-    """The angle that `rms_cosine_step` does not change: 58.75 degrees, in radians.
+    """The angle that `rms_cosine_step` does not change: 1.0254 radians, or 58.75 degrees.
 
     Figure 5 of Nachum et al. shows 60 degrees. The paper does not say whether the networks of
     Figure 5 divide by the root mean square about zero.
@@ -185,7 +185,7 @@ def _unit_trace(gram: Float[Array, "n n"], min_samples: int = 1) -> Float[Array,
     The scale of `gram` does not change results, but at a small scale gradients would underflow.
     """
     g = replicate(as_gram(gram, min_samples=min_samples))
-    g = g / unit_of(jnp.abs(g).max())  # so that the trace does not overflow
+    g = g / unit_of(jnp.abs(g).max())  # so that the sum of the diagonal does not overflow
     trace = jax.lax.stop_gradient(jnp.trace(g))
     return g / jnp.where(trace <= 0, 1, trace)
 

@@ -177,8 +177,8 @@ class RunningNorm(Affine):
     def _update(self, batch: BatchStatistics) -> None:
         running = Running(self.mean[...], self.var[...])
         running = running.update_running(batch, self.momentum, self.running_correction)
-        # `set_value` is used, because an assignment to `self.mean[...]` is slow: JAX before 0.12
-        # then searches the whole trace for every layer.
+        # `set_value` is used, because JAX before 0.12 searches the whole trace at every assignment
+        # to an element such as `self.mean[...]`.
         self.mean.set_value(running.mean)
         self.var.set_value(running.var)
 

@@ -62,10 +62,10 @@ def std_homogeneity(filters: Float[Array, "filters dims"]) -> TestResult:
     """Bartlett's test that all filters have one standard deviation.
 
     For n filters, the statistic is about χ² with n − 1 degrees of freedom, and the p-value is the
-    upper tail of the χ² distribution. For Gaussian filters, the size of the test at 5% is about 5%.
-    A p-value near 1 also contradicts Gaussian filters: the standard deviations of normalized or
-    orthogonal filters differ less than those of Gaussian filters. If a filter is constant, p is 0,
-    even if all filters are constant.
+    upper tail of the χ² distribution. At the level 5%, the test rejects Gaussian filters in about
+    5% of the cases. A p-value near 1 also contradicts Gaussian filters: the standard deviations of
+    normalized or orthogonal filters differ less than those of Gaussian filters. If a filter is
+    constant, p is 0, even if all filters are constant.
 
     Raises:
       ValueError: There are fewer than two filters or two dims.
@@ -84,10 +84,11 @@ def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) ->
     The hypothesis that the test can reject is a spread of at least the margin. At the boundary and
     for normal σⱼ, (n − 1) s²/(margin · mean)² is about χ² with n − 1 degrees of freedom, where s²
     and the mean are the variance and the mean of the σⱼ. The p-value is the lower tail of the χ²
-    distribution. The size of the test at 5% is 4 to 5.4% for Gaussian filters. For log-normal σⱼ,
-    the size is up to 6% at a margin of 0.2, and up to 16% at 0.5. The spread of Gaussian filters is
-    about 1/√(2 dims), so the test has no power for a margin near or below this number. If all
-    filters are constant, the mean standard deviation is 0 and the result is NaN.
+    distribution. If the spread of Gaussian filters equals the margin, a test at the level 5%
+    rejects in 4 to 5.4% of the cases. For log-normal σⱼ, the test rejects in up to 6% of the cases
+    at a margin of 0.2, and in up to 16% at a margin of 0.5. The spread of Gaussian filters is about
+    1/√(2 dims), so the test has no power for a margin near or below this number. If all filters are
+    constant, the mean standard deviation is 0 and the result is NaN.
 
     Raises:
       ValueError: There are fewer than two filters or two dims, or `margin` is not positive.
@@ -108,12 +109,13 @@ def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult
 
     The hypothesis that the test can reject is |μ| ≥ margin · σ. The statistic is √n (margin −
     |mean|/S), where S is the standard deviation of the elements. The p-value is the larger of the
-    two upper tails. At the boundary, the size of the test at 5% is at most 6% for margins up to
-    0.3. At a margin of 1, the size for many weights is 9% for Gaussian weights and 14% for
-    Laplace's distribution. With fewer than (1.645/margin)² weights, the test has no power. For
-    small margins and many weights, the test is approximately valid for any distribution of weights
-    that has a finite variance. If all weights are equal, S is 0, and the p-value is 1, or NaN if
-    the weights are 0. With only one weight, the result is NaN.
+    two upper tails. If |μ| = margin · σ, a test at the level 5% rejects in at most 6% of the cases
+    for margins up to 0.3. At a margin of 1 and for many weights, the test rejects in 9% of the
+    cases for Gaussian weights, and in 14% for weights with Laplace's distribution. With fewer than
+    (1.645/margin)² weights, the test has no power. For small margins and many weights, the test is
+    approximately valid for any distribution of weights that has a finite variance. If all weights
+    are equal, S is 0, and the p-value is 1, or NaN if the weights are 0. With only one weight, the
+    result is NaN.
 
     Raises:
       ValueError: `x` is empty, or `margin` is not positive.

@@ -212,7 +212,7 @@ THEOREM_14_4.mean("E‖x₂′ − x₃′‖² of a spread cluster", distance_a
 
 
 def _relative_spread(g: np.ndarray) -> float:
-    """The squared distance from the cluster's centre: the cluster's mean over the odd sample's."""
+    """The mean squared distance in the cluster from its centre, divided by the odd sample's."""
     n = len(g)
     weights = np.full(n, 1 / (n - 1))
     weights[0] = 0
@@ -263,7 +263,7 @@ def _(key: Key[Array, ""]) -> Cases:
         x = np.array(invariant_batch(n))
         x[1:] += 1e-5 * generator(key).normal(size=(n - 1, 3))
         g = jnp.asarray(x @ x.T)
-        # The factor is the variance of the weights in Theorem 13.
+        # Theorem 13 has weights of variance 2α/d with the factor α = n²/(n² − 2n + 2).
         after = n**2 / (n**2 - 2 * n + 2) * geometry.mean_field_step(g)
         spreads = [_squared_distances(np.asarray(h)) for h in (g, after)]
         yield spreads[1] / spreads[0] - 1

@@ -212,7 +212,7 @@ def _() -> Values:
 
 
 def _cosine_with_the_last(key: Array) -> tuple[np.ndarray, float]:
-    """The product x₂·xₙ over ‖x₂‖‖x₁‖ and over ‖x₂‖‖xₙ‖, and the right side of Eq. 92."""
+    """The quotients x₂·xₙ/(‖x₂‖‖x₁‖) and x₂·xₙ/(‖x₂‖‖xₙ‖), and the right side of Eq. 92."""
     rows, ac, bd = unbalanced_rows(key)
     rows = rows * np.where(rows[:, -1:] == rows[:, 1:2], 1, 2)  # multiplies B + D by 4
     ac, bd = ac, 4 * bd

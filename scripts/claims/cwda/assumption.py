@@ -98,7 +98,7 @@ KS = Draws(plain_ks, 160_000, batch_size=8000)
 
 
 def ks_size() -> float:
-    """The exact size of the test with known parameters at the asymptotic 5 % point."""
+    """How often the test with known parameters rejects at the asymptotic 5 % point, exactly."""
     return float(scipy.stats.kstwo.sf(1.358 / KS_WEIGHTS**0.5, KS_WEIGHTS))
 
 

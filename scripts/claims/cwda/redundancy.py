@@ -37,7 +37,7 @@ SECTION_4_1_1 = claim(
 
 
 def sensitivity_of_transitions(found: Any) -> str:
-    """A sentence with Spearman's ρ of l1 and l2 in layers that change the width, and in the others.
+    """A sentence with Spearman's ρ of l1 and l2 in layers that change the width or keep it.
 
     A layer changes the width if its number of filters differs from the layer before.
     """

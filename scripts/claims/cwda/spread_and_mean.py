@@ -23,7 +23,7 @@ def std_t_test(filters: Float[Array, "filters dims"], *, margin: float) -> TestR
 
     The test rejects if the mean of the squares is significantly below margin², so the p-value is
     the lower tail. The distribution of the squares is skewed. Therefore, if the mean is margin², a
-    test of nominal size 5% has size 11% with 64 filters and 20% with 16 filters.
+    test at the level 5% rejects in 11% of the cases with 64 filters and in 20% with 16 filters.
     """
     n, stds = len(filters), pruning.weight_tests.filter_stds(filters)
     square = jnp.square(stds / stds.mean() - 1)
@@ -83,8 +83,9 @@ def many_stds(key: Key[Array, ""]) -> Statistics:
 
 
 MANY_STDS = Draws(many_stds, 40_000, batch_size=10_000, draws_per_key=1000)
-# The size of the t test at the margin and its power at 1.5 times the margin, from 2 million draws
-# of 16 standard deviations. Each is a chi variable with 143 degrees of freedom.
+# How often the t test rejects if the true spread is the margin, and 1.5 times the margin, from 2
+# million draws of 16 standard deviations. Each standard deviation is a chi variable with 143
+# degrees of freedom.
 T_SIZE, T_POWER = 0.2008, 0.9106
 
 
@@ -165,8 +166,8 @@ def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
     The hypothesis is that the mean is small. The paper concludes from a test without rejection that
     the hypothesis is true. But with few weights, the test seldom rejects. The margin has the wrong
     unit, because S is the variance. For weights of standard deviation 0.02 and a margin of 0.05,
-    the allowed mean is 0.001 standard deviations. Therefore the test of size 5% rejects in 9.1% of
-    the cases at μ = 0 and n = 2000, instead of almost never.
+    the allowed mean is 0.001 standard deviations. Therefore a test at the level 5% rejects in 9.1%
+    of the cases at μ = 0 and n = 2000, instead of almost never.
     """
     h = promote_to_float32(x).ravel()
     std = h.std(ddof=1)

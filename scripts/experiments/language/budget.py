@@ -110,7 +110,7 @@ def check_units(model: Architecture, wanted: Wanted) -> None:
 def explicit(model: Architecture, wanted: Wanted) -> Counts:
     """The numbers of units that the options give.
 
-    For every other kind, the number is the decoder's own.
+    For every other kind, the number of the whole decoder is used.
 
     Raises:
       InputError: A number is outside the decoder's range, or would split a group of heads.
@@ -155,8 +155,8 @@ def candidates(model: Architecture, given: Counts, wanted: Wanted) -> Iterator[C
             size = getattr(counts(model), field)
             unit = min(wanted.round_to, size) if name in WIDTHS else 1
             found = found._replace(**{field: max(unit, size * step // STEPS // unit * unit)})
-        # the largest number of heads of which the hidden width is a multiple, if `transformers`
-        # requires this
+        # for some families, `transformers` requires that the number of heads divides the hidden
+        # width
         if "heads" in free:
             while found.groups > 1 and not allowed(model, found):
                 found = found._replace(groups=found.groups - 1)

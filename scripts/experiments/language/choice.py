@@ -221,7 +221,7 @@ def rows(x: np.ndarray) -> np.ndarray:
 
 
 def influence(before: streams.Stream, after: streams.Stream) -> float:
-    """The mean over tokens of 1 − cos of the angle between the streams before and after a layer.
+    """The mean over tokens of 1 − cos of the angle by which a layer turns the residual stream.
 
     If the influence is small, the layer changes little: Men et al. (2024), ShortGPT.
     """
@@ -268,7 +268,7 @@ def of_experts(
 def of_inputs(
     kernel: np.ndarray, inputs: np.ndarray, width: int, count: int, score: Score
 ) -> np.ndarray:
-    """The units before a projection that remain, by scores on text; a unit has `width` inputs."""
+    """The remaining units, by scores on text; a unit has `width` inputs of a projection."""
     if count == kernel.shape[1] // width:
         return np.arange(count)
     if score == "reconstruction":

@@ -49,10 +49,10 @@ class State(NamedTuple):
     """The residual streams between two layers; None for a stream that is not needed.
 
     Attributes:
-      whole: The stream of the whole decoder for the calibration text.
-      repaired: The stream of the repaired decoder for the calibration text.
-      cut_held_out: The stream of the cut decoder without repair for held-out text.
-      repaired_held_out: The stream of the repaired decoder for held-out text.
+      whole: The residual stream of the whole decoder for the calibration text.
+      repaired: The residual stream of the repaired decoder for the calibration text.
+      cut_held_out: The residual stream of the cut decoder without repair for held-out text.
+      repaired_held_out: The residual stream of the repaired decoder for held-out text.
     """
 
     whole: Stream | None = None
@@ -116,7 +116,7 @@ def small_array(plan: Plan, name: str, array: np.ndarray, layer: int) -> np.ndar
 
 
 def start(plan: Plan, ends: Ends) -> State:
-    """The streams before the first layer."""
+    """The residual streams before the first layer."""
     if plan.text is None:
         return State()
     calibration, held_out = (part[:, :-1] for part in plan.text)
@@ -132,7 +132,7 @@ def start(plan: Plan, ends: Ends) -> State:
 
 
 def step(plan: Plan, p: Params, i: int, position: int, state: State) -> tuple[Params, State]:
-    """A layer of the smaller decoder, and the streams after this layer."""
+    """A layer of the smaller decoder, and the residual streams after this layer."""
     small = {name: small_array(plan, name, array, i) for name, array in p.items()}
     if state.cut_held_out is None:
         return small, state
@@ -151,10 +151,9 @@ def step(plan: Plan, p: Params, i: int, position: int, state: State) -> tuple[Pa
 def repair_layer(
     plan: Plan, i: int, whole: Layer, small: Layer, x: Stream, y: Stream
 ) -> tuple[Layer, Stream, Stream]:
-    """A fitted layer of the smaller decoder, and the streams of both decoders after this layer.
+    """A fitted layer of the smaller decoder, and both decoders' residual streams after it.
 
-    Before the layer, x is the stream of the whole decoder, and y is the stream of the smaller
-    decoder.
+    Before the layer, x is the residual stream of the whole decoder, and y of the smaller decoder.
     """
     first, second = streams.norm_names(whole.model)
     small = solve_readers(plan, i, small, ATTENTION, whole, (x, y), first)
@@ -180,8 +179,8 @@ def solve_experts(plan: Plan, small: Layer, after: Stream, y: Stream) -> Layer:
     Each projection is fitted to the error that the other experts leave.
 
     Args:
-      after: The stream of the whole decoder after the layer.
-      y: The stream of the smaller decoder before its experts.
+      after: The residual stream of the whole decoder after the layer.
+      y: The residual stream of the smaller decoder before its experts.
     """
     kernels = np.array(small.params[EXPERTS_OUT])
     left = after[..., plan.selection.hidden] - small.run("add_experts", y)
@@ -233,7 +232,7 @@ def solve_writer(
     of_whole: tuple[Stream, Stream],
     of_small: tuple[Stream, Stream],
 ) -> Layer:
-    """The smaller layer, whose output projection `name` is fitted to the whole decoder's stream.
+    """The smaller layer, whose output projection `name` is fitted to the whole decoder.
 
     If a norm follows the projection, the projection is fitted to the output of the whole projection
     instead.

@@ -87,7 +87,7 @@ def attend(model: Architecture, p: Params, x: Stream, at: Positions) -> Float[Ar
 
 
 def add_attention(model: Architecture, p: Params, x: Stream, mixed: Array) -> Stream:
-    """The stream after attention; `mixed` is the input of attention's output projection."""
+    """The residual stream after attention; `mixed` is the input of the output projection."""
     y = linear(p, "self_attn.o_proj", mixed)
     return x + (
         rms_norm(model, y, p["post_attention_layernorm.weight"]) if model.traits.gemma else y
@@ -104,7 +104,7 @@ def activate(model: Architecture, p: Params, x: Stream) -> Float[Array, "*b t in
 
 
 def add_activations(model: Architecture, p: Params, x: Stream, activated: Array) -> Stream:
-    """The stream after the perceptron; `activated` is the input of the down projection."""
+    """The residual stream after the perceptron; `activated` is the input of the down projection."""
     y = linear(p, "mlp.down_proj", activated)
     name = "post_feedforward_layernorm.weight"
     return x + (rms_norm(model, y, p[name]) if model.traits.gemma else y)
@@ -143,7 +143,7 @@ def weigh_expert(
 
 
 def add_experts(model: Architecture, p: Params, x: Stream) -> Stream:
-    """The stream after a mixture of experts, in which every expert is computed for all tokens."""
+    """The residual stream after experts, each of which is computed for all tokens."""
     h = normalize(model, p, perceptron_norm(model), x)
     weights, down = shares(model, p, h), jnp.asarray(p["mlp.experts.down_proj.weight"])
 
@@ -154,7 +154,7 @@ def add_experts(model: Architecture, p: Params, x: Stream) -> Stream:
 
 
 def layer(model: Architecture, p: Params, x: Stream, at: Positions) -> Stream:
-    """The stream after one layer."""
+    """The residual stream after one layer."""
     x = add_attention(model, p, x, attend(model, p, x, at))
     if model.traits.mixture:
         return add_experts(model, p, x)
@@ -168,7 +168,7 @@ def logits(
     x: Stream,
     bias: Float[Array, " hidden"] | None = None,
 ) -> Float[Array, "*b t words"]:
-    """The logits of the next token, from the stream after the last layer.
+    """The logits of the next token, from the residual stream after the last layer.
 
     `bias` is the bias of the last norm.
     """

@@ -98,7 +98,7 @@ def head_magnitudes(model: Architecture, p: Mapping[str, np.ndarray]) -> Vector:
 
 
 def readers(p: Mapping[str, np.ndarray], norm: str) -> Vector:
-    """For each channel of the stream, Σ |w| over the projections that read the named norm."""
+    """For each channel of the residual stream, Σ |w| over the projections after the named norm."""
     prefix = "self_attn" if norm == "input_layernorm" else "mlp"
     names = [n for n in p if n.startswith(prefix) and AXES[n][-1] == "hidden" and p[n].ndim > 1]
     return np.sum([np.abs(p[name]).reshape(-1, p[name].shape[-1]).sum(0) for name in names], 0)

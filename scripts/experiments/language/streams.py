@@ -1,6 +1,6 @@
 """Evaluates decoders layer by layer, for a few sequences at a time.
 
-The host stores the streams between layers.
+The host stores the residual streams between layers.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -62,7 +62,7 @@ class Layer(NamedTuple):
         return np.concatenate([np.asarray(step(*b, jnp.asarray(expert))) for b in batches(x)])
 
     def normalize(self, name: str, x: Stream) -> Stream:
-        """The stream after a norm of the layer."""
+        """The residual stream, normalized by a norm of the layer."""
         step = partial(NORMALIZE, self.model, self.params, name)
         return np.concatenate([np.asarray(step(*b)) for b in batches(x)])
 
@@ -112,7 +112,7 @@ class Ends(NamedTuple):
 
 
 def embed(model: Architecture, ends: Ends, tokens: Tokens) -> Stream:
-    """The stream before the first layer."""
+    """The residual stream before the first layer."""
     rows, where = np.unique(tokens, return_inverse=True)
     used = jnp.asarray(ends.table[rows].astype(np.float32))
     places = to_device(ends.places)
@@ -126,7 +126,7 @@ def to_device(array: np.ndarray | None) -> Array | None:
 
 
 def perplexity(model: Architecture, ends: Ends, x: Stream, tokens: Tokens) -> Perplexity:
-    """The perplexity of the next tokens, computed from the stream after the last layer."""
+    """The perplexity of the next tokens, from the residual stream after the last layer."""
     norm, bias, head = to_device(ends.norm), to_device(ends.bias), jnp.asarray(ends.head)
     of_one = partial(CROSS_ENTROPY, without_layers(model))
     losses = np.array(

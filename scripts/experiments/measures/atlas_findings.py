@@ -20,7 +20,10 @@ Runs = Sequence[Mapping[str, Any]]
 
 
 def shift_of(run: Mapping[str, Any], what: str) -> float:
-    """The geometric mean, over layers and epochs, of distances divided by the outputs' spread."""
+    """The shift of a run, a geometric mean over layers and epochs of distances between outputs.
+
+    A distance is divided by the square root of the sum of the outputs' variances.
+    """
     relative = [
         layer[what] / layer["spread"]
         for epoch in run["epochs"]

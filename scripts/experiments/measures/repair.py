@@ -94,7 +94,7 @@ def mean_of(values: np.ndarray) -> Mean:
 def p_value(cells: Cells) -> float | None:
     """The p-value of Friedman's test of the hypothesis that criteria do not differ.
 
-    The test uses the mean over draws of each block.
+    For each block (a network or a test image), the test uses the mean over draws.
     """
     values = values_of_criteria(cells)
     return friedman(values.mean(1).T)["p"] if len(values) > 2 else None

@@ -84,7 +84,8 @@ def counts(results: dict[str, Any]) -> str:
 def layers(results: dict[str, Any]) -> str:
     """A table with the remaining key-value heads and experts and the influence of each layer.
 
-    The influence of a layer is 1 − cos of the angle between the streams before and after it.
+    The influence of a layer is 1 − cos of the angle between the residual streams before and after
+    the layer.
     """
     remaining, influences = results["remaining"], results["influences"]
     mixture = results["counts"]["whole"]["experts"] > 1

@@ -12,7 +12,7 @@ from experiments.pages.sentences import number
 
 
 def claims(results: dict) -> str:
-    """The section on the claims."""
+    """The report's section on the claims of the papers."""
     claims = results["claims"]
     papers = {claim["paper"] for claim in claims}
     return (
@@ -36,7 +36,7 @@ def claims_sentence(claims: Sequence[dict]) -> str:
 
 
 def odd_point(results: dict) -> str:
-    """The section on the odd point."""
+    """The report's section on the odd point."""
     network, tree = results["odd_point"]["network"], results["odd_point"]["tree"]
     legend = (
         Series("the longest point", SERIES[1], "*"),
