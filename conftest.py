@@ -80,7 +80,7 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
-    # JAX caches all traced programs, which would take gigabytes. The next file needs few of them.
+    # JAX's caches of traced programs would take gigabytes, of which the next file needs little.
     TRACED.append(item)
     if len(TRACED) >= 400 and (nextitem is None or nextitem.path != item.path):
         TRACED.clear()

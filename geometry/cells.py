@@ -146,8 +146,8 @@ def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
       0.125
     """
     volumes = cell_volumes_3d(x)
-    # If XLA recomputes the volumes with other rounding, no element equals `volumes.min()`, whose
-    # derivative is then NaN. Therefore the minimum is read by its index.
+    # The minimum is read by its index: if XLA recomputes the volumes with other rounding, no
+    # element equals `volumes.min()`, whose derivative is then NaN.
     return row_at(volumes, jnp.argmin(volumes))
 
 

@@ -128,7 +128,7 @@ def _corrections(
     inverse = jax.lax.rsqrt(per_channel("running.var", running.var, x) + eps)
     r_max, d_max = (jnp.asarray(bound, inverse.dtype) for bound in (r_max, d_max))
     r = jnp.clip(jnp.sqrt(batch.var + eps) * inverse, 1 / r_max, r_max)
-    # `batch.mean` is the batch's mean μ minus the shift. Therefore a large mean does not increase
-    # the rounding error of μ − μ′.
+    # `batch.mean` is the batch's mean μ minus the shift, so a large mean does not increase the
+    # rounding error of μ − μ′.
     d = jnp.clip((batch.mean + (batch.shift - mean)) * inverse, -d_max, d_max)
     return jax.lax.stop_gradient((r, d))

@@ -83,9 +83,9 @@ def layer(x: Float[Array, " n"], state: State) -> State:
     power = state.power
     power = renormalize(power._replace(mantissa=power.mantissa * len(x)))
     # If no sample inside a neuron is below its mean, one child is positive only at the low samples.
-    # The slot of the first sample inside adds this child to `sums`. If no sample inside is above
+    # The slot of the first sample inside adds the child to `sums`. If no sample inside is above
     # the mean, one child is positive only at the high samples. The slot of the last sample inside
-    # adds this child to `sums`.
+    # adds the child to `sums`.
     i = _index(len(x))
     zero_from = jnp.where(alive & (i == slots.low) & ~falls, mean, 0)
     zero_up_to = jnp.where(alive & (i == slots.high - 1) & ~rises, top - mean, 0)
@@ -160,8 +160,8 @@ def _slot_children(
     new_low = jnp.where(rises, jnp.maximum(low, _last_so_far(alive & ~rises) + 1), low)
     new_high = jnp.where(falls, jnp.minimum(high, _next(alive & ~falls)), high)
     # If the height of a sample is the mean, rounding decides in which child the sample is positive.
-    # The differences below are rounded in another way and may be zero, which would mark this child
-    # as dead. Therefore each gap is at least `smallest_gap`.
+    # A gap of this child is at least `smallest_gap`, because the difference `rise` or `fall` may
+    # round to zero, which would mark the child as dead.
     smallest_gap = jnp.finfo(x.dtype).eps * mean
     rise = below + (x[new_low] - x[low]) - mean
     fall = mean - (below + (x[new_high - 1] - x[low]))

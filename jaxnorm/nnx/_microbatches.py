@@ -72,8 +72,8 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
             seen = jax.lax.map(lambda part: one(state, given, part)[1], parts)
             return [_union(statistics) for statistics in seen]
 
-        # Any finite statistics would do. Running statistics may be NaN, and would make the
-        # gradients NaN.
+        # The first pass may use any finite statistics, but not the running statistics, whose NaN
+        # would make the gradients NaN.
         unsettled = [
             BatchStatistics(jnp.zeros_like(mean), jnp.ones_like(mean), jnp.ones((), mean.dtype))
             for mean in (norm.mean[...] for norm in norms)

@@ -98,8 +98,8 @@ def _differentiable_jvp(
     h, unit, solution = primals
     x = _differentiable(*primals)
     step = lambda h: _newton_step(x / unit, h, ~solution.on_filters)  # noqa: E731
-    # The Newton step is homogeneous of degree 1 in the filters and x. Therefore its derivative is
-    # the same before and after a division of both by `unit`.
+    # The Newton step is homogeneous of degree 1 in the filters and x, so its derivative does not
+    # change if both are divided by `unit`.
     return x, jax.jvp(step, (h / unit,), tangents[:1])[1]
 
 

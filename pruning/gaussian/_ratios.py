@@ -47,13 +47,12 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
     defect = float(chi_defect(dims))
     direct = ((math.pi / 2 - 1) * (1 - 2 * defect / dims) - 2 * defect) / dims
     if dims == 2:
-        # E l1⁻² diverges. Therefore moments of l2/l1 are computed as means over the direction of
-        # the filter.
+        # E l1⁻² diverges, so moments of l2/l1 are computed as means over the direction of the
+        # filter.
         inverse = (4 / math.pi) ** 2 * (2 / math.pi - 8 * math.asinh(1) ** 2 / math.pi**2)
         return RatioVariances(direct, inverse)
     # The four numbers below are E X⁻ʲ − 1 for j = 1 ("first") and j = 2 ("second"), where X is a
-    # norm divided by its mean. The numbers of l2 follow from gamma functions, and the numbers of l1
-    # from quadrature.
+    # norm divided by its mean. For l2, gamma functions give the moments, and for l1 quadrature.
     l2_first, l2_second = (1 - 2 * defect) / (dims - 1), (2 - 2 * defect) / (dims - 2)
     l1_first, l1_second = _inverse_excess(dims, 1)
     first = (l1_first - l2_first) / (1 + l2_first)
@@ -151,7 +150,7 @@ def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
     away = np.outer(t / (n * mean), r - mean)
     # `near` and `far` are log E e^(−a), where a has mean 0. If |a| < 30, E e^(−a) − 1 is computed
     # as the mean of e^(−a) − 1 + a, whose terms are positive, so no digits are lost. For larger a,
-    # these terms could overflow.
+    # the terms e^(−a) − 1 + a could overflow.
     small = np.abs(away).max(1) < 30
     a = np.where(small[:, None], away, 0.0)
     near = np.log1p((np.expm1(-a) + a) @ np.exp(log_density))

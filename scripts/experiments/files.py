@@ -218,7 +218,8 @@ def _locked(folder: Path, owner: str) -> Iterator[Callable[[], None]]:
         try:
             yield check
         except InputError:
-            # `rmdir` fails if the folder has results. Both calls fail if the folder was removed.
+            # `rmdir` fails if the folder has results; `unlink` and `rmdir` fail if the folder was
+            # removed.
             with suppress(OSError):
                 if is_new:
                     path.unlink()

@@ -138,7 +138,7 @@ class UnionFind:
         # For each id, the number of the parameter axis that has the id, or −1 if no parameter axis
         # has the id. The axes of all parameters are numbered together.
         self.owners = np.full(2, -1)
-        self.reasons = np.full(2, -1)  # for each pinned id, the index of its reason in `pinned`
+        self.reasons = np.full(2, -1)  # for each id that cannot be removed, the index of a reason
         # the equations that are being evaluated, outermost first
         self.equations: tuple[Equation, ...] = ()
         # For each free axis of an initial state of a loop, the channel ids that the axis gets in
@@ -219,7 +219,7 @@ class UnionFind:
             self._note_pinned(*(ids[differ] for ids in (a, b, first, second)))
         low, high = first[differ], second[differ]
         # If an id is the larger id of several pairs, one pass of the loop unites the id only with
-        # the smallest of the other ids. Later passes unite the other pairs.
+        # the smallest of the other ids, and later passes unite the other pairs.
         while low.size:
             low, high = np.minimum(low, high), np.maximum(low, high)
             descending = np.argsort(-low)
@@ -315,8 +315,8 @@ class UnionFind:
         """Raise if the equation that is being evaluated unites a removed and a kept channel."""
         if not self.removed.size:
             return
-        # `removed` has no entry for ids that were made later. A pair with such an id is not
-        # checked, because the newer id joins the set of the older id.
+        # Ids that were made after `removed` are not checked, because a newer id joins the set of
+        # the older id.
         old = np.maximum(first, second) < self.removed.size
         if (self.removed[first[old]] != self.removed[second[old]]).any():
             name = self.equations[-1].primitive.name if self.equations else "apply"

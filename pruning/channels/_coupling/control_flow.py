@@ -103,8 +103,8 @@ def scan_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
     before, stacked = list(values[:constants]), []
     for value in values[whole:]:
         steps, *axes = value.axes
-        # The axis along which a scan reads parameters counts layers, not channels. Therefore `fix`
-        # records no channels as pinned.
+        # The axis along which a scan reads parameters counts layers, not channels, so `fix` records
+        # no channel that cannot be removed.
         (sets.fix if value.given else sets.pin)(steps)
         stacked.append(value._replace(axes=tuple(axes)))
 

@@ -49,8 +49,8 @@ def reshape(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
     old, new = shape_of(eqn.invars[0]), shape_of(eqn.outvars[0])
     if 0 in old:
         return unknown(eqn, sets, value)
-    # A reshape with `dimensions` first transposes to this order of axes. For example, a `vmap` of a
-    # convolution over kernels makes such a reshape.
+    # A reshape with `dimensions`, as in a `vmap` of a convolution over kernels, first transposes to
+    # this order of axes.
     order, axes = eqn.params["dimensions"] or range(len(old)), []
     for before, after in _factors([old[k] for k in order], new):
         merged = sets.merge([value.axes[order[k]] for k in before])

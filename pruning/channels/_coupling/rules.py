@@ -299,9 +299,9 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelId
         )
         facts["number"] = numbers[0] if rule.layout else None
     results = [r._replace(zero=rule.zero(eqn, sets, values, r), **facts) for r in results]
-    # `at_zero`, the value at removed channels, is computed by the primitive itself. For example,
-    # this finds that the divisor 1 − exp(−|h|) is zero where h is zero. The value may be infinite
-    # or NaN, so JAX's checks for such values are off.
+    # The primitive itself computes `at_zero`, the value at removed channels: for example, the
+    # divisor 1 − exp(−|h|) is zero where h is zero. JAX's checks are off, because `at_zero` may be
+    # infinite or NaN.
     known = [v.at_zero if v.zero is None else 0.0 for v in values]
     at_zero = known[0] if rule.layout else None
     if rule.elementwise and None not in known:

@@ -170,8 +170,8 @@ class Folding:
         same = all(v.zeroed is v.masked for v in values)
         masked = zeroed if same else evaluate_equation(eqn, [v.masked for v in values])
         if fact.given and not same:
-            # A weight that is normed, for example, changes at the kept channels, too. This change
-            # is no constant of a removed channel.
+            # A normed weight, for example, also changes at kept channels, but the change is no
+            # constant of a removed channel.
             masked = [jnp.where(m == 0, m, z) for m, z in zip(masked, zeroed, strict=True)]
         if (addend := fact.shift) is not None:
             return [self.absorb(rule_of(eqn).signs[1:] == (-1,), addend, zeroed[0], masked[0])]

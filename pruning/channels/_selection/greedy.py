@@ -19,7 +19,7 @@ from pruning.channels._repair.moments import Moments, all_equations, merge, mome
 from pruning.channels._repair.parameters import Fact, Kernel, Network, check_solved, read_network
 
 # A swap must lower the error by more than this margin, relative and absolute. The margin exceeds
-# rounding errors. Otherwise, two swaps could reverse each other again and again.
+# rounding errors, so that two swaps cannot reverse each other again and again.
 SWAP_MARGIN = 1e-9
 
 

@@ -216,8 +216,8 @@ def iterate(elements: grain.MapDataset, workers: int) -> Generator[Any]:
         yield from iterator
     finally:
         iterator.close()
-        # Grain's last exception refers to itself and to the last element. Therefore only the
-        # garbage collector frees their memory.
+        # Grain's last exception refers to itself and to the last element, so only the garbage
+        # collector frees the memory of the element.
         gc.collect()
 
 

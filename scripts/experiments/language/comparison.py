@@ -107,7 +107,7 @@ def variants(
         f"{settings.epoch:.0%} of an epoch": batches_of(part_of_epoch(settings, seed), seed),
     }
     for score in SCORES:
-        # `choose` also measures the whole model. One sequence keeps this unused measurement short.
+        # One sequence suffices, because the perplexity that `choose` measures is not used.
         scored = text._replace(held_out=text.held_out[:1])
         chosen = choice.choose(model, counts, score, scored, seed, lambda _: None)
         found: dict[str, Perplexity] = {}

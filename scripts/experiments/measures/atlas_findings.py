@@ -106,8 +106,8 @@ def interval(
 ) -> dict[str, float]:
     """The correlation of all elements, and an interval from bootstrap samples of whole groups."""
     rng = np.random.default_rng(0)
-    # If a draw repeats a single group, x or y may be constant. The correlation of this draw is then
-    # NaN, and is left out.
+    # If a draw repeats a single group, x or y may be constant, so the draw has the correlation NaN
+    # and is left out.
     with np.errstate(invalid="ignore"):
         drawn = [
             np.corrcoef(x[rows].ravel(), y[rows].ravel())[0, 1]

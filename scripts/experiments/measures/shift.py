@@ -58,10 +58,9 @@ PROBE = 1000  # number of test images that the trackers evaluate
 CHUNK = 500  # number of images in one forward pass, when moments are measured
 # number of training batches whose moments are measured with running or with batch statistics
 MOMENT_BATCHES = 20
-# Number of further batches that update the running averages before the floor is measured, if an
-# epoch has this many batches. At momentum 0.9, the earlier averages then have a weight of
-# 0.9¹⁰⁰ = 3e-5. If an epoch has fewer batches, all its batches are used, and the weight is larger:
-# 0.3 for 11 batches of digits.
+# Largest number of further batches that update the running averages before the floor is measured.
+# After 100 batches at momentum 0.9, the earlier averages have a weight of 0.9¹⁰⁰ = 3e-5. An epoch
+# with fewer batches gives a larger weight, such as 0.3 for 11 batches of digits.
 FLOOR_BATCHES = 100
 
 

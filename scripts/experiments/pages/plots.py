@@ -210,8 +210,8 @@ def _inline(svg: str, *, name: str, label: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<g id=\"[^\"]*\">", "<g>", svg)
-    # Matplotlib's own ids are hashes of coordinates. They are replaced, because the last bits of
-    # coordinates differ between machines.
+    # Matplotlib's own ids are replaced, because they are hashes of coordinates, whose last bits
+    # differ between machines.
     ids = dict.fromkeys(re.findall(r"\bid=\"([^\"]*)", svg))
     numbered = {hashed: f"{name}-{number}" for number, hashed in enumerate(ids)}
     svg = re.sub(

@@ -262,8 +262,8 @@ def _init_state(
     key = jax.random.key(seed)
     model = build(recipe, key=key)
     if recipe.normalization != "batch_norm":
-        # A parameter that also exists in the network with batch norm gets the value that it has in
-        # that network. From one key, networks with different layers draw different values.
+        # Networks with different layers draw different values from one key, so all parameters that
+        # the network with batch norm also has are copied from the network with batch norm.
         shared = build(recipes.replace(recipe, normalization="batch_norm"), key=key)
         kernels = nnx.to_flat_state(nnx.state(shared, nnx.Param))
         own = dict(nnx.to_flat_state(nnx.state(model, nnx.Param)))
