@@ -100,7 +100,7 @@ def unitized_batch_norm(
     If alpha is 0, the layer is batch norm. In inference too, each sample is divided by its own
     norm, so the layer cannot be folded into other layers.
 
-    By default `pixels` is the number P of pixels of `x`, as in line 9 of Algorithm 2. Then the mean
+    By default `pixels` is the number P of pixels of `x`, as in line 9 of Algorithm 2, so the mean
     of s is c/P for c channels. With alpha 1, every sample gets the norm P, not 1, so unitization
     enlarges outputs if there are more pixels than channels. If `pixels` is the number of channels,
     unitization does not change the scale of the outputs. For inference on images of another size,

@@ -76,8 +76,8 @@ def read_or_measure(
 ) -> dict[str, Any]:
     """The results of a run.
 
-    If the same code has finished the run, the results are read from the run's file. Otherwise the
-    run is measured.
+    If the same code has finished the run, the results are read from the run's file and not measured
+    again.
     """
     from experiments.measures import atlas
 

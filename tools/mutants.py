@@ -153,7 +153,7 @@ def _text(node: ast.AST, **changes: Any) -> str:
 def _without_effect(tree: ast.Module) -> set[int]:
     """Python's `id()` of each syntax node in which a mistake has no effect on results.
 
-    These nodes belong to annotations, decorators, `raise`, `assert`, f-strings and `strict=`.
+    The nodes belong to annotations, decorators, `raise`, `assert`, f-strings and `strict=`.
     """
     parts: list[ast.AST | None] = []
     for node in ast.walk(tree):

@@ -8,9 +8,9 @@ its end. About every fourth signal comes while a file or a checkpoint is being w
 the metrics (except times) and the checksums of the last states must equal the values of an
 undisturbed run. Networks are tiny and are saved five times a second.
 
-Each run is a separate process, forked from a process that has already imported the commands but has
-computed nothing. Otherwise, imports would take most of the time. The tool prints a line for each
-chain, and one JSON object at the end, which `--out` writes to a file.
+Because imports would take most of the time, each run is forked from a process that has already
+imported the commands but has computed nothing. The tool prints a line for each chain, and one JSON
+object at the end, which `--out` writes to a file.
 """
 
 import importlib

@@ -67,8 +67,8 @@ def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
     `rescale` divides each feature by its standard deviation over the batch. In repeated layers of
     this kind, all angles between samples tend to zero, as in layers with ReLU alone. The
-    expectation is finite if the recentred batch has at least rank 3. Otherwise, the result is NaN
-    or has no meaning.
+    expectation is finite if the recentred batch has at least rank 3. At a smaller rank, the result
+    is NaN or has no meaning.
 
     Raises:
       ValueError: There are fewer than 4 samples.
@@ -200,8 +200,8 @@ def _integral(
     """The integral n ∫ det(I + a C)^(−1/2) K(covariance(a)) / 2 da, where K is `relu_kernel`.
 
     The integral is computed by the trapezoidal rule in log a. The last node is the largest a at
-    which rounding allows the inverse of I + a C. The integral beyond the last node is omitted. Its
-    share is about ε^(3r/8), where r is the rank of C and ε is the rounding unit.
+    which rounding allows the inverse of I + a C. The integral beyond the last node, a share of
+    about ε^(3r/8) for the rank r of C and the rounding unit ε, is omitted.
     """
     # The rule of `_resolvent` needs symmetric tangents, which the mean with the transpose gives.
     c = (c + c.T) / 2

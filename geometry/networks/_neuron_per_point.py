@@ -1,9 +1,9 @@
 """One neuron for each sample: the initialization in the Discussion of Nachum et al.
 
-The neuron ReLU(x w + b) of a sample is zero for all other samples. Such a neuron exists if and only
-if the sample is a vertex of the convex hull of the batch. The functions check on the host, in
-double precision, whether samples are vertices. If no simple direction shows that a sample is a
-vertex, a linear program decides. The functions cannot be traced.
+The neuron ReLU(x w + b) of a sample is zero for all other samples, and exists if and only if the
+sample is a vertex of the convex hull of the batch. The functions check on the host, in double
+precision, whether samples are vertices. If no simple direction shows that a sample is a vertex, a
+linear program decides. The functions cannot be traced.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,10 @@
 """Theorems 13 and 14 of Nachum et al., on a batch that a recentred ReLU layer does not change.
 
 A layer recentres the batch and has Gaussian weights of variance 2α/width. He's initialization is α
-= 1. The theorems choose another α, which this module calls `gain`. With this gain, both theorems
-hold for expected Gram matrices and expected squared norms. As printed, the theorems are about
-expected elements and expected norms, for which they are wrong. Sample 1 of the theorems is the
-first row of the batch. The functions `is_invariant` and `next_layer` gather sharded arrays.
+= 1. The theorems choose another α, which this module calls `gain`. With the chosen gain, both
+theorems hold for expected Gram matrices and expected squared norms. As printed, the theorems are
+about expected elements and expected norms, for which they are wrong. Sample 1 of the theorems is
+the first row of the batch. The functions `is_invariant` and `next_layer` gather sharded arrays.
 """
 
 import math
@@ -47,9 +47,9 @@ def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[
     """Whether a Gram matrix belongs to an invariant representation, up to order and scale.
 
     In Definition 12, the longest sample is orthogonal to all other samples, which are equal and n −
-    1 times shorter. The given Gram matrix is divided by its largest element. Then each element may
-    differ from the Gram matrix of Definition 12 by at most `tolerance`. The result is false for a
-    Gram matrix of zeros.
+    1 times shorter. After a division of the given Gram matrix by its largest element, each element
+    may differ from the Gram matrix of Definition 12 by at most `tolerance`. The result is false for
+    a Gram matrix of zeros.
 
     Raises:
       ValueError: There are fewer than 2 samples.

@@ -74,7 +74,7 @@ def is_odd(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
     smaller for more samples. In a batch with equal norms and equal angles, the spread after a layer
     is at least 71.4°.
 
-    In the recentering tree, both the smallest and the largest sample are often long. Then no sample
+    In the recentering tree, both the smallest and the largest sample are often long, so no sample
     is odd.
 
     Raises:

@@ -141,9 +141,9 @@ def escape_ratio(n: int) -> float:
 def escape_step(norm_ratio: float) -> float:
     """The norm ratio of one of infinitely many samples after a layer: √(s² + (s − 1)²/(π − 1)).
 
-    Here s is `norm_ratio`, the norm of the sample before the layer divided by the norm of each
-    other sample. A norm ratio above 1 grows, in later layers by a factor of √1.467 per layer. A
-    norm ratio below 1 returns to 1.
+    The number s is `norm_ratio`, the norm of the sample before the layer divided by the norm of
+    each other sample. A norm ratio above 1 grows, in later layers by a factor of √1.467 per layer.
+    A norm ratio below 1 returns to 1.
 
     Raises:
       ValueError: `norm_ratio` is negative or not finite.

@@ -2,10 +2,9 @@
 
 A layer of infinite width recentres the batch, scales the preactivations to the root mean square
 `std`, and applies the activation. For ReLU, the result does not depend on `std`. If all samples
-except one are exchangeable, the Gram matrix has four different entries. Two entries are the
-variance of the odd sample and its covariance with another sample. The other two entries are the
-variance of another sample and the covariance of two other samples. Everything is computed on the
-host in double precision.
+except the odd sample are exchangeable, the Gram matrix has four different entries: the variance of
+the odd sample, its covariance with another sample, the variance of another sample, and the
+covariance of two other samples. Everything is computed on the host in double precision.
 """
 
 import math
@@ -135,12 +134,12 @@ def cluster_spread(
 ) -> float | None:
     """The angle between two samples of the cluster, by an expansion for small angles.
 
-    A layer multiplies a small squared angle θ² by g (1 − 2 c θ/κ′). Here g is the factor for θ → 0,
-    and κ′ and c are the coefficients of the expansion 1 − κ(cos θ) = κ′ θ²/2 − c θ³ (`cubic_term`).
-    For ReLU, g is `cluster_growth`. The spread, κ′ (1 − 1/g)/(2 c), is the angle that a layer does
-    not change. For ReLU and large n, the spread is 3π/n. If g ≤ 1, the cluster collapses to a
-    point, and the result is 0. If g > 1 and c is 0 or too small, the spread grows beyond small
-    angles, and the result is None. The options are the same as for `odd_stability`.
+    A layer multiplies a small squared angle θ² by g (1 − 2 c θ/κ′), where g is the factor for θ →
+    0, and κ′ and c are the coefficients of the expansion 1 − κ(cos θ) = κ′ θ²/2 − c θ³
+    (`cubic_term`). For ReLU, g is `cluster_growth`. The spread, κ′ (1 − 1/g)/(2 c), is the angle
+    that a layer does not change. For ReLU and large n, the spread is 3π/n. If g ≤ 1, the cluster
+    collapses to a point, and the result is 0. If g > 1 and c is 0 or too small, the spread grows
+    beyond small angles, and the result is None. The options are the same as for `odd_stability`.
 
     Raises:
       ValueError: n is not an integer, or is below 5.

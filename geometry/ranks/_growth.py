@@ -147,11 +147,10 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
 def mean_rows_bound(n: int, gamma: float) -> float:
     """An upper bound n/(2γ) on the mean of `rows_needed`, for n ≥ 2.
 
-    Here γ is the smallest probability of a cell (`gamma_2d`). For n = 1, the result is n/γ, which
-    Theorem 3 prints for all n. The bound n/(2γ) is not sharp: for an odd number n of equally spaced
-    points in the plane, the bound is n², but far fewer neurons suffice, such as 27 on average for
-    n = 21.
-    `mean_rows_bound` runs on the host.
+    The number γ is the smallest probability of a cell (`gamma_2d`). For n = 1, the result is n/γ,
+    which Theorem 3 prints for all n. The bound n/(2γ) is not sharp: for an odd number n of equally
+    spaced points in the plane, the bound is n², but far fewer neurons suffice, such as 27 on
+    average for n = 21. `mean_rows_bound` runs on the host.
 
     Raises:
       ValueError: n is not an integer or is below 1, or γ is not in (0, 1/2].
@@ -171,7 +170,7 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
     """A lower bound on P(rank n) for ⌊α n/γ⌋ neurons: Theorem 3, Eq. 7a; γ = 0 gives Eq. 7b.
 
     For γ > 0, the bound is 1 − exp(−n [(α/γ) log(1/α) + (α/γ − 1) log((α − γ)/(1 − γ))]). For γ =
-    0, the bound is 1 − exp(−n (α − 1 − log α)), which holds for all γ. Here γ is the smallest
+    0, the bound is 1 − exp(−n (α − 1 − log α)), which holds for all γ. The number γ is the smallest
     probability of a cell. The bound holds for α > 1; the paper requires α ≥ 2. `rank_tail_bound` is
     never above `rank_tail`, and runs on the host.
 

@@ -149,9 +149,9 @@ def _mesh(devices: Sequence[Any] | None) -> Mesh | AbstractMesh | None:
 def default_devices() -> list[Any]:
     """All devices of all hosts, or one device of each process if the devices are CPUs.
 
-    The CPU devices of a process share its cores, so several of them are not faster. Several can
-    even wait for each other for ever, if each of them calls LAPACK in a loop and the process has no
-    more cores than devices (JAX 0.10.2 and 0.12.0).
+    The CPU devices of a process share its cores, so several devices are not faster than one.
+    Several devices can even wait for each other for ever, if each device calls LAPACK in a loop and
+    the process has no more cores than devices (JAX 0.10.2 and 0.12.0).
     """
     devices = jax.devices()
     if devices[0].platform != "cpu":

@@ -26,8 +26,8 @@ class VGG(nnx.Module):
       depth: 11, 13, 16 or 19.
       classes: The number of outputs.
       hidden: The numbers of units of the hidden dense layers. With hidden layers, images must be
-        224×224, which gives a 7×7 feature map. For smaller images, pass an empty tuple `()`. Then
-        one dense layer maps the mean of the feature map to the outputs.
+        224×224, which gives a 7×7 feature map. For smaller images, pass an empty tuple `()`, with
+        which one dense layer maps the mean of the feature map to the outputs.
       norm: The constructor of the normalization between convolution and ReLU, called as
         `norm(num_features, rngs=rngs)`; `None` gives the paper's network, which has no
         normalization.

@@ -147,7 +147,7 @@ def _replacement(
 def _check_call(layer: Any, name: str, *kinds: type[Any]) -> None:
     """Raise `TypeError` if the class of `layer` has another `__call__` than the classes `kinds`.
 
-    Such a subclass, for example `nnx.LoRALinear`, computes something else.
+    A subclass with its own `__call__`, for example `nnx.LoRALinear`, computes something else.
     """
     if type(layer).__call__ not in [kind.__call__ for kind in kinds]:
         raise TypeError(
@@ -161,7 +161,7 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
 
     Line 9 of Algorithm 2 of Huang and Yu divides by the number of pixels of the image. If a network
     is evaluated on images of another size, its layers should still use the number of pixels of
-    training. Otherwise, the scale of outputs would depend on the size of the image. A layer with a
+    training, so that the scale of outputs does not depend on the size of the image. A layer with a
     given `pixels`, or with `per_pixel`, does not depend on the image size and does not change.
 
     Args:

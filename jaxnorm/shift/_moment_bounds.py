@@ -2,9 +2,9 @@
 
 Let p and q be two distributions on R^d, in practice a layer's outputs at two moments of training.
 Means and variances are vectors with one number for each coordinate. S and S' are the sums of the
-variances of p and q, and D is the distance of the means. The distribution of a set of samples gives
-each sample the same weight. For such a distribution, no bound has a statistical error. If a mean or
-a variance is NaN, the result is NaN. Vectors are promoted to at least float32. The functions raise
+variances of p and q, and D is the distance of the means. For the distribution of a set of samples,
+which gives each sample the same weight, no bound has a statistical error. If a mean or a variance
+is NaN, the result is NaN. Vectors are promoted to at least float32. The functions raise
 `ValueError` for vectors of different lengths or without elements, and outside `jit` for a negative
 variance of an upper bound. Functions of samples raise `ValueError` outside `jit` for an element
 that is not finite.
@@ -171,8 +171,9 @@ def moment_lower_bound(
 ) -> Float[Array, ""]:
     """Theorem 2: |E f_{p,C}(X) − E f_{p,C}(Y)|, at most √d C/p for even p and 2√d C/p for odd p.
 
-    Here f_{p,C} is `clipped_power`, and d is the number of features. The paper requires p ≥ 2, but
-    the bound also holds for p = 1. A small value of the bound says nothing about the distance.
+    The function f_{p,C} is `clipped_power`, and d is the number of features. The paper requires p ≥
+    2, but the bound also holds for p = 1. A small value of the bound says nothing about the
+    distance.
 
     Args:
       x: Samples on the first axis; each sample is flattened to a vector.

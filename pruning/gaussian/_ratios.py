@@ -32,10 +32,10 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
     Both norms are first divided by their means. Theorem 1 bounds the variances of l1/l2 and l2/l1
     by 1/dims. The direction of a filter is independent of its length, so E (l1/l2)^j = E l1^j / E
     l2^j. Therefore Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1, where CV₁ and CV₂ are the coefficients
-    of variation of l1 and l2. Var(l2/l1) needs negative moments of l1. These moments are integrals,
-    which are computed on the host in float64 to about 12 digits. Both variances are below (π −
-    3)/(2 dims), which they approach for large dims. The limit (π − 3)/(2 dims) is fifteen times
-    smaller than the bound (π − 1)/(2 dims) in the proof.
+    of variation of l1 and l2. Var(l2/l1) needs negative moments of l1, which are integrals and
+    computed on the host in float64 to about 12 digits. Both variances are below (π − 3)/(2 dims),
+    which they approach for large dims. The limit (π − 3)/(2 dims) is fifteen times smaller than the
+    bound (π − 1)/(2 dims) in the proof.
 
     Example:
       >>> [f"{9 * variance:.5f}" for variance in l1_l2_ratio_variance(9)]

@@ -24,7 +24,7 @@ class Supremum(NamedTuple):
     """The element where |F − Φ(·/c)| is largest.
 
     If `over` is true, F is above Φ at this element, and `upto` is the number of elements up to and
-    including this element. Otherwise `upto` is the number of smaller elements.
+    including this element. If `over` is false, `upto` is the number of smaller elements.
     """
 
     element: Float[Array, ""]

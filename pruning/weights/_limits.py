@@ -1,6 +1,6 @@
 """Limits on the data that a file may claim, and the error for a file that exceeds a limit.
 
-With these limits, reading a file takes at most 64 MiB of memory plus four times the size of the
+With the limits, reading a file takes at most 64 MiB of memory plus four times the size of the
 file, and at most a second plus the time to read the bytes of the file.
 """
 

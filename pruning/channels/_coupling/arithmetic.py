@@ -93,8 +93,7 @@ def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     Channels along summed axes can only be removed if removed channels add zero to the sum.
 
     If the sum runs over channels of only one axis, the removed channels may also have one common
-    nonzero value. In this case, `resized` adds this value to the sum, once for each removed
-    channel.
+    nonzero value, which `resized` adds to the sum once for each removed channel.
     """
 
     def summable(value: ChannelIds) -> bool:

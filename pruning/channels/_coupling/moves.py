@@ -277,7 +277,7 @@ def sizes(remain: Remain, value: ChannelIds) -> tuple[int, ...]:
 def _factors(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[range, range]]:
     """The shortest runs of axes of two shapes that a reshape maps to each other.
 
-    Both runs of a pair have the same number of elements.
+    The two runs of a pair have the same number of elements.
     """
     i = j = 0
     while i < len(old) or j < len(new):

@@ -251,7 +251,8 @@ class Resizing:
     def removed_sum(self, eqn: Equation, value: Sized) -> Leaf:
         """The part of a sum over channels that comes from removed channels.
 
-        The part is zero if the removed channels are zero. Otherwise all removed channels are equal.
+        The part is zero if the removed channels are zero; removed channels that are not zero are
+        equal.
         """
         for axis in map(int, eqn.params["axes"] if value.ids.zero is None else ()):
             count = value.ids.axes[axis].size - value.array.shape[axis]

@@ -59,8 +59,8 @@ class Sizes:
     def remain(self, ids: Vector) -> Vector:
         """For each channel id, whether its channel remains after removal.
 
-        The ids of a loop's state are newer than the masks. For such an id, the set to which the id
-        now belongs decides.
+        The ids of a loop's state are newer than the masks, so the set to which such an id now
+        belongs decides.
         """
         roots, removed = self.sets.find(ids), self.sets.removed
         return ~removed[np.where(roots < removed.size, roots, FREE)]

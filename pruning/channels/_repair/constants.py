@@ -50,7 +50,7 @@ def fold_constants(
     The filters of a removed channel are taken to be zero. If the program subtracts a running mean
     from the outputs of these filters, the outputs are taken to equal the running mean. Therefore
     the output of a removed channel is a constant, such as relu(β) if β is the last bias before the
-    nonlinearity. The constant contributes to the sums of the next layer. This contribution is added
+    nonlinearity. The constant contributes to the sums of the next layer. The contribution is added
     to the first parameter that the program adds to the sums (a bias), or subtracted from the first
     parameter that the program subtracts (a running mean). The contribution is dropped (1) if no
     parameter is added to the sums before the next nonlinearity, (2) if the sum is inside a loop, a
@@ -60,8 +60,8 @@ def fold_constants(
     between two evaluations, at `inputs` and at other values. If one element of a bias is added to
     elements with different contributions, the mean contribution is added. For example, if a
     convolution pads with zeros, the contribution is smaller along the edges of an image. If several
-    sums share a bias, only the contribution to the first sum is added. Otherwise, the folding is
-    exact.
+    sums share a bias, only the contribution to the first sum is added. In all other cases, the
+    folding is exact.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.

@@ -58,12 +58,12 @@ def least_squares(
 
     The function fits every convolution and every product with a kernel whose inputs change, in the
     order of the program. The new kernel W minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all positions.
-    Here W₀ is the old kernel, x̃ are its inputs in the network repaired so far, and y are its
-    outputs in the whole network. If the program adds a bias to the outputs or subtracts a running
-    mean, the bias or the running mean is changed by the mean error of the outputs. The penalty λ is
-    one value of `ridge` times the mean of Σ x̃² over the inputs that are not always zero. The value
-    of `ridge` with the smallest error on the last quarter of the batches (at least one batch) is
-    used, and then W is computed from all batches.
+    In the sum, W₀ is the old kernel, x̃ are its inputs in the network repaired so far, and y are
+    its outputs in the whole network. If the program adds a bias to the outputs or subtracts a
+    running mean, the bias or the running mean is changed by the mean error of the outputs. The
+    penalty λ is one value of `ridge` times the mean of Σ x̃² over the inputs that are not always
+    zero. The value of `ridge` with the smallest error on the last quarter of the batches (at least
+    one batch) is used, and then W is computed from all batches.
 
     Kernels are computed by Cholesky factorization on the host in float64, with one factorization
     for each group of a grouped convolution. The second moments of inputs and outputs are computed

@@ -50,11 +50,10 @@ def select_within(
     group that lost channels. The loss of a group is −log(sum of the kept scores / sum of all scores
     of the group), so scores of different layers need not have the same unit. Because of the
     logarithm, the loss of one more channel is larger in a group that has already lost many
-    channels. This is intended, because a bottleneck harms the whole network. Suppose that the cost
-    is a sum over groups, and that each removed channel of a group saves no more than the previous
-    one. Then the loss exceeds the smallest possible loss by at most the loss of the last step,
-    Dantzig (1957). If a layer connects two groups, the cost is not a sum over groups, and this
-    bound does not hold.
+    channels, as intended, because a bottleneck harms the whole network. If the cost is a sum over
+    groups, and each removed channel of a group saves no more than the previous channel, the loss
+    exceeds the smallest possible loss by at most the loss of the last step, Dantzig (1957). If a
+    layer connects two groups, the cost is not a sum over groups, and this bound does not hold.
 
     `select_within` runs on the host. With `price`, the algorithm chooses steps by `price`, and
     calls `cost` only about log₂(number of steps) times. Therefore, with `price`, a slow `cost` is

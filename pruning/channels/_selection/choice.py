@@ -179,9 +179,8 @@ def select_globally(
 
     `select_globally` runs on the host. Inside `jit`, use `pruning.ranking.lowest` on the scores of
     all groups together. By default, the scores of each group are first divided by the mean of their
-    absolute values. Without this division, small layers would lose most of their channels, because
-    norms grow with the number of weights. With `min_channels` or `round_to`, fewer channels may be
-    removed.
+    absolute values: otherwise, small layers would lose most of their channels, because norms grow
+    with the number of weights. With `min_channels` or `round_to`, fewer channels may be removed.
 
     Args:
       scores: One vector of scores for each group; −∞ for channels that were removed earlier.

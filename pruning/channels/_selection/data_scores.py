@@ -29,7 +29,7 @@ def taylor_scores(
     The sum runs over the weights of the filters that make the channel, and the mean is over
     `batches`.
 
-    This score approximates the squared change of the loss if the filters of the channel are set to
+    The score approximates the squared change of the loss if the filters of the channel are set to
     zero, Molchanov et al. (2019). To use `taylor_scores` with `prune`, pass
     `score=partial(taylor_scores, loss=loss, batches=batches)`. Do not combine `taylor_scores` and
     `resize`, because `loss` would have to accept smaller trees.

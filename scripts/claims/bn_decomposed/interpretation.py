@@ -19,8 +19,8 @@ def _zeros_by_side(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
     """The mean number of samples that ReLU maps to zero, for two kinds of neurons.
 
     A batch has a cluster of 19 samples with mean ν, and one sample far from the cluster. One result
-    is for the neurons W with Wν < μ, where μ is the mean of the neuron over the batch. The other
-    result is for the neurons with Wν > μ. There are 40 batches with 2,000 neurons each.
+    is for the neurons W with Wν < μ and one for the neurons with Wν > μ, where μ is the mean of the
+    neuron over the batch. There are 40 batches with 2,000 neurons each.
     """
     rng = generator(key)
     x = np.concatenate([5 * rng.normal(size=(40, 1, 8)), rng.normal(size=(40, 19, 8))], 1)

@@ -25,8 +25,8 @@ def rows_for_full_rank(key: Key[Array, ""]) -> Statistics:
 
     The batches are one point, two orthogonal points, two opposite points, and five points on the
     circle. The entry "covariance" is (y₁ − 2) y₂ for the two orthogonal points. Until a neuron is
-    active for the first point, y₁ neurons are needed, on average 2. Then y₂ more neurons are needed
-    until rank 2.
+    active for the first point, y₁ neurons are needed, on average 2, and until rank 2, y₂ more
+    neurons.
     """
 
     def rows(x: Array) -> Array:

@@ -1,8 +1,8 @@
 """Bounds on the earth mover distance that follow from the parameters of a normalizer.
 
 The bounds extend Theorems 3.1 to 3.3 of the unitization paper to other normalizers: W′ ≤ min(2M, L
-W). In the bound, W and W′ are the distances of the inputs and of the outputs. M is a radius of the
-outputs around the bias, and L is a Lipschitz constant. Both hold for all inputs.
+W). In the bound, W and W′ are the distances of the inputs and of the outputs. For all inputs, M is
+a radius of the outputs around the bias, and L is a Lipschitz constant.
 """
 
 from collections.abc import Callable, Iterator

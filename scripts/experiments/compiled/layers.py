@@ -1,10 +1,10 @@
 """The normalization layers and Flax's batch norm, as programs compiled ahead of time.
 
-A training program runs a layer forward and backward. Its results are the layer's output, the new
-running statistics and the gradients of input and parameters. The cotangent passes an optimization
-barrier together with the output. The barrier keeps XLA from fusing the sums of the backward pass
-with the sums of the forward pass. In a network, XLA cannot fuse these sums, because the cotangent
-is computed only after the output.
+A training program runs a layer forward and backward, and returns the output, the new running
+statistics and the gradients of input and parameters. The cotangent passes an optimization barrier
+together with the output. The barrier keeps XLA from fusing the sums of the backward pass with the
+sums of the forward pass. In a network, XLA cannot fuse these sums, because the cotangent is
+computed only after the output.
 """
 
 import math
@@ -121,9 +121,9 @@ def floor(name: str, shape: Shape, mode: Mode) -> int:
     In training, batch norm reads x for the sums, and x again to write y. The backward pass reads x
     and dy for the sums, and x and dy again to write dx. The total is 8 n, also for a unitized layer
     of images. A unitized layer of vectors reads x for the sums, then for the norms, and then for
-    the result. Its backward pass also needs one more pass over x and dy. The traffic is 4 n forward
-    and 7 n backward. In inference, batch norm reads x and writes y: 2 n. A unitized layer also
-    reads x for the norms: 3 n.
+    the result, and reads x and dy once more in the backward pass. The traffic is 4 n forward and 7
+    n backward. In inference, batch norm reads x and writes y: 2 n. A unitized layer also reads x
+    for the norms: 3 n.
     """
     if mode == "inference":
         return 3 if is_unitized(name) else 2

@@ -105,7 +105,7 @@ def trip_count(program: Program, loop: Instruction) -> int | None:
 
     The result is the number that XLA states. If XLA states none, and the condition is only that a
     counter is below a constant, the counter is assumed to start at 0, and the result is the
-    constant. Otherwise, the result is None.
+    constant. In all other cases, the result is None.
     """
     stated = attribute(loop, r'known_trip_count":\{"n":"(\d+)"')
     if stated:

@@ -114,7 +114,7 @@ def shares(model: Architecture, p: Params, h: Stream) -> Float[Array, "*b t expe
     """The weights of the experts for every token; zero for experts to which the token is not sent.
 
     The function `shares` takes a softmax over all experts and then keeps the largest weights.
-    Shazeer et al. (2017) take the softmax over the experts with the largest logits. Both methods
+    Shazeer et al. (2017) take the softmax over the experts with the largest logits. The two methods
     agree if the weights are divided by their sum.
     """
     found = jax.nn.softmax(linear(p, "mlp.gate", h), -1)

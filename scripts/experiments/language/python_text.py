@@ -15,7 +15,7 @@ HELD_OUT = 20  # one document in 20 is held out
 def load() -> tuple[UInt8[np.ndarray, " n"], UInt8[np.ndarray, " m"]]:
     """Bytes for training, and held-out bytes.
 
-    Both texts consist of whole documents, in the order of the documents' names.
+    The bytes are of whole documents, in the order of the documents' names.
     """
     texts = list(documents())
     held_out = texts[::HELD_OUT]

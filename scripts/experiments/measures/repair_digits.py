@@ -53,8 +53,8 @@ def init(key: jax.Array, name: str) -> Tree:
 def logits(tree: Tree, x: jax.Array, fresh: bool = False) -> tuple[jax.Array, Tree]:
     """The outputs of a network, and the tree with the statistics of the batch.
 
-    With `fresh`, all layers normalize by the statistics of the batch. Otherwise, all layers
-    normalize by the statistics in the given tree.
+    All layers normalize by the statistics of the batch if `fresh` is true, and otherwise by the
+    statistics in the given tree.
     """
     tree = dict(tree)
     for name in sorted(set(tree) - {"head"}):

@@ -3,8 +3,8 @@
 The two newest checkpoints are retained. A checkpoint contains arrays with their checksums, notes,
 and a list of its files with SHA-256 sums, in the format of `sha256sum --check`. If a checksum
 proves that a checkpoint is damaged, the checkpoint is renamed, and the previous checkpoint is used.
-In a bucket of Google Cloud Storage, a checkpoint has no list of its files. Such a checkpoint is
-complete if Orbax's last object, `commit_success.txt`, exists.
+In a bucket of Google Cloud Storage, a checkpoint has no list of its files, and is complete if
+Orbax's last object, `commit_success.txt`, exists.
 """
 
 import copy
