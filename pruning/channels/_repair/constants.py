@@ -52,16 +52,20 @@ def fold_constants(
     the output of a removed channel is a constant, such as relu(β) if β is the last bias before the
     nonlinearity. The constant contributes to the sums of the next layer. The contribution is added
     to the first parameter that the program adds to the sums (a bias), or subtracted from the first
-    parameter that the program subtracts (a running mean). The contribution is dropped (1) if no
-    parameter is added to the sums before the next nonlinearity, (2) if the sum is inside a loop, a
-    branch or a `shard_map`, (3) if the model divides by an array of the group, or takes the
-    logarithm or the square root of the array, (4) if the group is `normed`, because after a norm
-    over the channels the contribution depends on the inputs, or (5) if the contribution differs
-    between two evaluations, at `inputs` and at other values. If one element of a bias is added to
-    elements with different contributions, the mean contribution is added. For example, if a
-    convolution pads with zeros, the contribution is smaller along the edges of an image. If several
-    sums share a bias, only the contribution to the first sum is added. In all other cases, the
-    folding is exact.
+    parameter that the program subtracts (a running mean).
+
+    The contribution is dropped in five cases:
+
+    - No parameter is added to the sums before the next nonlinearity.
+    - The sum is inside a loop, a branch or a `shard_map`.
+    - The model divides by an array of the group, or takes its logarithm or square root.
+    - The group is `normed`: after a norm over the channels, the contribution depends on the inputs.
+    - The contribution at `inputs` differs from the contribution at other values.
+
+    If one element of a bias is added to elements with different contributions, the mean
+    contribution is added. For example, if a convolution pads with zeros, the contribution is
+    smaller along the edges of an image. If several sums share a bias, only the contribution to the
+    first sum is added. In all other cases, the folding is exact.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.

@@ -47,15 +47,14 @@ def merge_channels(
     Call `merge_channels` before `remove_channels`.
 
     Channels are compared by their filters, which are first scaled, and biases. If the network
-    divides the outputs of a filter by a running standard deviation, the filter is divided by its
-    Euclidean norm, and multiplied by the gain of the batch norm and by the running standard
-    deviation. Without a running variance, the filter is only multiplied by the gain of its outputs.
-    If the inputs of the layer are white, the distance between two scaled filters is the root mean
-    square difference between the inputs of the nonlinearity in the two channels, without the
-    shifts. After the merge, each running mean is the running mean of a merged filter's outputs.
-    Merged filters are scaled such that, for white inputs, the variance of their outputs is the mean
-    of the running variances of the filters that were merged. Equal channels are merged without
-    loss.
+    divides the outputs of a filter by a running standard deviation, the filter is scaled to norm 1
+    times the gain of the batch norm and the running standard deviation. Without a running variance,
+    the filter is only multiplied by the gain of its outputs. If the inputs of the layer are white,
+    the distance between two scaled filters is the root mean square difference between the inputs of
+    the nonlinearity in the two channels, without the shifts. After the merge, each running mean is
+    the running mean of a merged filter's outputs. Merged filters are scaled such that, for white
+    inputs, the variance of their outputs is the mean of the running variances of the filters that
+    were merged. Equal channels are merged without loss.
 
     The arguments `apply`, `params`, `groups` and `keep` are the same as for `fold_constants`.
 

@@ -340,7 +340,8 @@ def _measured(
     before the epoch, after the epoch and after one more step. The last two are computed with
     running averages: after the epoch, and after updates with frozen weights. The baseline is the
     distance between two halves of the probe samples, which shows the error that a small number of
-    samples causes. The floor is the distance that running averages cause if the weights are frozen.
+    samples causes. The noise floor is the distance that running averages cause if the weights are
+    frozen.
     """
     x, y, z, running, frozen = (part.reshape(len(part), -1) for part in outputs)
     half = len(y) // 2

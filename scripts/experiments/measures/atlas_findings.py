@@ -1,4 +1,4 @@
-"""Correlations between the shift and the training results of runs of the atlas.
+"""Correlations between the shift and the training results of runs of `scripts/atlas.py`.
 
 A comparison is a task and a seed: eight networks that start from the same weights and see the same
 batches. In each comparison, the mean over the eight networks is subtracted from the logarithms of

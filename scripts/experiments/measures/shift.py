@@ -277,7 +277,7 @@ class Follower:
         self.before: dict[str, UnitMoments] = {}
 
     def update(self, state: State, key: Array) -> dict[str, Any]:
-        """The moments, and the distances and changes of moments since the last call, with floors.
+        """The moments, and distances and changes of moments since the last call, with noise floors.
 
         The first call returns an empty dictionary.
         """
@@ -334,9 +334,9 @@ class Follower:
 
 
 def _distances(layers: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """For each layer, the distance of an epoch with its floor, or with its bounds and baseline.
+    """For each layer, the distance of an epoch, and its noise floor or its bounds and baseline.
 
-    The bounds and the baseline are given if the floor is not measured.
+    The bounds and the baseline are given if the noise floor is not measured.
     """
     return {
         name: {what: layer["shift"][what] for what in ("exact", "lower", "upper", "baseline")}

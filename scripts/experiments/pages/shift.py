@@ -44,7 +44,7 @@ def select(runs: Runs, **where: object) -> list[dict[str, Any]]:
 def findings(results: dict) -> dict[str, Any]:
     """The findings of the page, as numbers.
 
-    The findings are changes of the distance at drops of the learning rate, floors, distances
+    The findings are changes of the distance at drops of the learning rate, noise floors, distances
     divided by learning rates, changes of moments, and accuracies. The entry `settled` is the number
     of first epochs that changes of moments leave out. Each other entry is a list of records; a
     record names its networks, and its statistics if there are several.
@@ -95,7 +95,7 @@ def _phases(drops: Sequence[int], epochs: int) -> list[tuple[int, int]]:
 
 
 def distance(run: dict, kind: str, what: str = "exact") -> np.ndarray:
-    """The mean over layers of the distance, or of its floor, by epoch."""
+    """The mean over layers of the distance, or of its noise floor, by epoch."""
     return np.mean([layer[what] for layer in run["shift"][kind].values()], 0)
 
 
