@@ -7,9 +7,9 @@ from typing import Any
 IDEAL = re.compile(r"ideal (\d\.\d+)")
 LAYER = re.compile(r"(\w*BatchNorm(?:\(bounded\))?) (.*) / flax")
 TIMES = (
-    "Each row compares a program with another program, which stands behind the slash or in the "
-    "title. The two programs are called in turn, at most {runs} times each, and times are medians. "
-    "The ratio is the median of time / time of the other program over pairs of neighbouring calls, "
+    "Each row compares a program with the program after the slash or in the title. The two "
+    "programs are called in turn, at most {runs} times each, and times are medians. The ratio "
+    "divides the time by the time of the other program, and is the median over neighbouring calls, "
     "with quartiles in parentheses."
 )
 
