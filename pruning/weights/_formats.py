@@ -14,6 +14,7 @@ from zipfile import ZipFile
 import ml_dtypes
 import numpy as np
 import safetensors as library
+from flax import traverse_util
 
 from jaxnorm.internal import checkpoints
 from pruning.weights._limits import (
@@ -36,6 +37,8 @@ DTYPES = {
     "F32": np.float32,
     "F16": np.float16,
     "BF16": ml_dtypes.bfloat16,
+    "F8_E4M3": ml_dtypes.float8_e4m3fn,
+    "F8_E5M2": ml_dtypes.float8_e5m2,
     "I64": np.int64,
     "I32": np.int32,
     "U32": np.uint32,
@@ -106,7 +109,7 @@ def npz(path: Path, max_bytes: int) -> Mapping:
             data = entry(archive, name, max_bytes)
             max_bytes -= data.getbuffer().nbytes
             arrays[name.removesuffix(".npy")] = _npy(data, name)
-    return arrays
+    return traverse_util.unflatten_dict(arrays, sep="/")
 
 
 def _npy(data: io.BytesIO, name: str) -> np.ndarray:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 # the end of a kernel's name, after the name of the layer
-OWN_NAME = re.compile(r"(^|\.)(weight|kernel|value|vars\.0)$")
+OWN_NAME = re.compile(r"(^|\.)(weight|kernel|vars\.0)$")
 # names of PyTorch's weights, including the parts of weights under weight norm and spectral norm,
 # and the weights of attention and recurrent layers
 PYTORCH = re.compile(

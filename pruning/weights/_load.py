@@ -11,7 +11,7 @@ from flax import nnx
 from jaxnorm.internal import as_path, check_flags, check_on_host
 from pruning.weights import _formats, _keras, _layout, _pytorch
 from pruning.weights._limits import INDEX, WeightsError, default_max_bytes
-from pruning.weights._tree import leaves, unwrap
+from pruning.weights._tree import add, leaves, unwrap
 
 READERS: dict[str, Callable[[Path, int], Mapping]] = {
     ".safetensors": _formats.safetensors,
@@ -84,9 +84,10 @@ def load(
         if array.size and (array.ndim >= 3 or (dense and array.ndim == 2)):
             # PyTorch's axes (out, in, *window) become (*window, in, out).
             order = (*range(2, array.ndim), 1, 0)
-            chosen[_layout.layer(name)] = array.transpose(order) if name in transposed else array
+            kernel = array.transpose(order) if name in transposed else array
+            add(chosen, _layout.layer(name), kernel)
         elif vectors and array.ndim == 1 and array.size and name not in statistics:
-            chosen[name] = array
+            add(chosen, name, array)
     if not chosen:
         kinds = ["convolutions", *["dense layers"] * dense, *["vectors"] * vectors]
         raise WeightsError(
@@ -144,8 +145,13 @@ def _flat(tree: Mapping) -> dict[str, np.ndarray]:
     """
     arrays: dict[str, np.ndarray] = {}
     for name, leaf in leaves(unwrap(tree)):
+        if isinstance(leaf, np.ndarray) and leaf.dtype == "V2":
+            leaf = leaf.view(jnp.bfloat16)  # NumPy's files lose the name of the dtype
         match leaf:
             case np.ndarray() | jax.Array() if jnp.issubdtype(leaf.dtype, jnp.floating):
                 check_on_host("weights.load", leaf, instead="load first, and pass the kernels in")
-                arrays[name.removeprefix("module.").removesuffix(":0")] = np.asarray(leaf)
+                name = name.removeprefix("module.").removesuffix(":0")
+                # JAX accepts only the byte order of the machine.
+                array = np.asarray(leaf)
+                add(arrays, name, array.astype(array.dtype.newbyteorder("="), copy=False))
     return arrays

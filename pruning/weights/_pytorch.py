@@ -28,7 +28,7 @@ from pruning.weights._limits import (
     max_steps,
     n_elements,
 )
-from pruning.weights._tree import leaves, unwrap
+from pruning.weights._tree import add, leaves, unwrap
 
 MAGIC = 0x1950A86A20F9469CFC6C
 STORAGES = {
@@ -62,11 +62,15 @@ class _Tensor:
 
 def _storage(pid: Any) -> _Storage | Unknown:
     match pid:
-        case "storage", np.dtype() as dtype, str() | int() as key, _, int() as size, *_:
+        case "storage", np.dtype() as dtype, str() | int() as key, _, int() as size, *view if (
+            not any(view)
+        ):
             return _Storage(str(key), dtype, size)
         case "storage", Unknown() as dtype, *_:
             return dtype
-    raise WeightsError("a storage must have a kind, a name and a size")
+    raise WeightsError(
+        "a storage must have a kind, a name and a size, and must not be a view of another storage"
+    )
 
 
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Any:
@@ -102,9 +106,9 @@ def read(path: Path, max_bytes: int) -> Mapping:
         return _in_a_row(file, path, max_bytes)
 
 
-def _interpreter(path: Path) -> Interpreter:
+def _interpreter(path: Path, persistent: Callable[[Any], Any] = _storage) -> Interpreter:
     size = path.stat().st_size
-    return Interpreter(NAMES, _storage, steps=max_steps(size), max_bytes=8 * max_names(size))
+    return Interpreter(NAMES, persistent, steps=max_steps(size), max_bytes=8 * max_names(size))
 
 
 def _zipped(archive: ZipFile, path: Path, max_bytes: int) -> Mapping:
@@ -131,14 +135,19 @@ def _zipped(archive: ZipFile, path: Path, max_bytes: int) -> Mapping:
 
 
 def _in_a_row(file: io.BufferedReader, path: Path, max_bytes: int) -> Mapping:
-    interpreter = _interpreter(path)
+    storages = []
+
+    def persistent(pid: Any) -> _Storage | Unknown:
+        storages.append(_storage(pid))
+        return storages[-1]
+
+    interpreter = _interpreter(path, persistent)
     if interpreter.load(file) != MAGIC:
         raise WeightsError("the file must begin with the bytes of a PyTorch file")
     # The next four pickles hold the format version, the machine that wrote the file, the tensors,
     # and the names of their storages.
     _, _, tree, keys = (interpreter.load(file) for _ in range(4))
-    storages = [leaf.storage for _, leaf in leaves(tree) if type(leaf) is _Tensor]
-    sizes = {s.key: s.size * s.dtype.itemsize for s in storages}
+    sizes = {s.key: s.size * s.dtype.itemsize for s in storages if type(s) is _Storage}
     starts = {}
     for key in keys:
         (count,) = struct.unpack("<q", file.read(8))
@@ -166,11 +175,11 @@ def _arrays(tree: Any, content: Callable[[str], bytes | memoryview], file: str) 
         message = f"{file}: objects that cannot be read were left out: {listed[:400]}{more}"
         warnings.warn(" ".join(message.split()), stacklevel=7)
     content = cache(content)
-    return {
-        name: _array(leaf, content(leaf.storage.key))
-        for name, leaf in leaves(unwrap(tree))
-        if type(leaf) is _Tensor
-    }
+    arrays = {}
+    for name, leaf in leaves(unwrap(tree)):
+        if type(leaf) is _Tensor:
+            add(arrays, name, _array(leaf, content(leaf.storage.key)))
+    return arrays
 
 
 def _array(tensor: _Tensor, data: bytes | memoryview) -> np.ndarray:

@@ -37,7 +37,7 @@ def save(path: str | Path, source: Any) -> None:
     Raises:
       WeightsError: `path` does not end in .safetensors, or its folder does not exist. There is no
         array, or two arrays have the same name. A dtype is not one of float64, float32, float16,
-        bfloat16, int64, int32, uint32, uint8 and bool.
+        bfloat16, float8_e4m3fn, float8_e5m2, int64, int32, uint32, uint8 and bool.
 
     Example:
       >>> import tempfile

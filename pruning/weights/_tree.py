@@ -7,8 +7,13 @@ from typing import Any
 from pruning.weights._limits import MAX_DEPTH, WeightsError
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "params", "state")
+# Modules often have these names too. A network has other modules beside such a module.
+MODULES = ("model", "state")
 # An optimizer's state is left out, because its moments have the shapes of weights.
 OPTIMIZER = re.compile(r"opt(im(izer)?s?)?(_.*)?")
+# The moving average of the weights has the kernels of the weights.
+NO_MODULE = re.compile(rf"{OPTIMIZER.pattern}|(.*_)?ema(_.*)?")
+MAX_WRAPPERS = 8  # largest depth of the levels that only wrap the weights
 # The limit on the characters of all names in a tree, if 32 characters are added for each node.
 MAX_NAMES = 2**22
 
@@ -16,14 +21,24 @@ MAX_NAMES = 2**22
 def unwrap(tree: Mapping) -> Mapping:
     """The weights of a checkpoint.
 
-    Levels that only wrap the weights, and the states of optimizers, are left out.
+    Levels that only wrap the weights, and the states of optimizers, are left out. Below `params` is
+    a tree of modules, so its levels are no wrappers.
     """
-    for _ in range(MAX_DEPTH):
-        inner = [key for key in WRAPPERS if isinstance(tree.get(key), Mapping)]
-        if not inner:
+    names = WRAPPERS
+    for _ in range(MAX_WRAPPERS):
+        inner = [key for key in names if isinstance(tree.get(key), Mapping)]
+        if not inner or (inner[0] in MODULES and _other_kernels(tree, inner[0])):
             break
+        names = ("params",) if inner[0] == "params" else WRAPPERS
         tree = tree[inner[0]]
     return {key: part for key, part in tree.items() if not OPTIMIZER.fullmatch(str(key))}
+
+
+def _other_kernels(tree: Mapping, key: str) -> bool:
+    """Whether parts of `tree` other than `key`, optimizers and averages (`ema`) have kernels."""
+    others = {name: part for name, part in tree.items() if name != key}
+    others = {n: p for n, p in others.items() if not NO_MODULE.fullmatch(str(n))}
+    return any(len(getattr(leaf, "shape", ())) >= 2 for _, leaf in leaves(others))
 
 
 def leaves(tree: Any) -> Iterator[tuple[str, Any]]:
@@ -39,6 +54,11 @@ def leaves(tree: Any) -> Iterator[tuple[str, Any]]:
                 f"{MAX_NAMES} characters in total, if each name counts as 32 more characters"
             )
         match node:
+            case {"value": value} if len(node) == 1 and not isinstance(
+                value, Mapping | list | tuple
+            ):
+                yield name, value  # a variable of NNX
+                return
             case Mapping():
                 children = node.items()
             case list() | tuple():
@@ -50,3 +70,11 @@ def leaves(tree: Any) -> Iterator[tuple[str, Any]]:
             yield from visit(f"{name}.{key}" if depth else str(key), child, depth + 1)
 
     return visit("", tree, 0)
+
+
+def add(arrays: dict[str, Any], name: str, array: Any) -> None:
+    if name in arrays:
+        raise WeightsError(
+            f"the arrays must have different names; two are named {name[:100]}: rename one"
+        )
+    arrays[name] = array

@@ -465,6 +465,67 @@ def test_a_wrapper_is_taken_from_the_beginning_of_a_name_only():
     assert set(load(dict.fromkeys(names, kernel))) == {"a", "submodule.b", "c.module.d"}
 
 
+@pytest.mark.parametrize(
+    ("tree", "names"),
+    [
+        ({"model": {"a": {"kernel": KERNEL}}, "head": {"kernel": KERNEL}}, {"model.a", "head"}),
+        ({"params": {"model": {"a": {"kernel": KERNEL}}, "b": KERNEL}}, {"model.a", "b"}),
+        ({"params": {"params": {"a": {"kernel": KERNEL}}}, "n": np.ones(3)}, {"a"}),
+        ({"model": {"a": KERNEL}, "opt_state": [KERNEL], "ema": {"a": KERNEL}}, {"a"}),
+        ({"a": {"kernel": {"value": KERNEL}}, "b": {"value": KERNEL, "key": KERNEL}}, None),
+    ],
+)
+def test_no_kernel_of_a_network_is_lost_with_a_level_that_looks_like_a_wrapper(tree, names):
+    assert set(load(tree)) == (names or {"a", "b.value", "b.key"})
+
+
+def test_arrays_of_one_name_are_refused(tmp_path):
+    tree = {"a": {"b.weight": WEIGHT}, "a.b.weight": WEIGHT}
+    path = written(
+        tmp_path, "a.pt", zipped({"a": {"b": tensor(WEIGHT, "0")}, "a.b": tensor(WEIGHT, "0")})
+    )
+    for source in (
+        tree,
+        path,
+        {"a.weight": WEIGHT, "a.kernel": KERNEL},
+        {"module.a": KERNEL, "a": KERNEL},
+    ):
+        with pytest.raises(WeightsError, match="must have different names; two are named a"):
+            load(source)
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f2", "bfloat16"])
+def test_arrays_of_npz_have_a_dtype_of_jax_and_names_with_dots(dtype, tmp_path):
+    kernel = np.asfortranarray(KERNEL.astype(dtype))
+    arrays: dict[str, Any] = {"params/a/kernel": kernel, "opt/a/kernel": kernel}
+    np.savez(tmp_path / "a.npz", **arrays)
+    for found in (
+        load(tmp_path / "a.npz"),
+        load({"a": np.load(tmp_path / "a.npz")["opt/a/kernel"]}),
+    ):
+        assert set(found) == {"a"}
+        np.testing.assert_array_equal(jax.numpy.asarray(found["a"]), KERNEL.astype(dtype))
+
+
+def test_an_object_of_the_older_format_may_hold_tensors(tmp_path):
+    other = Call(Name("argparse", "Namespace"), tensor(MATRIX, "1", old=True))
+    tree = {
+        "a.weight": tensor(WEIGHT, "0", old=True),
+        "args": other,
+        "b": tensor(BIAS, "2", old=True),
+    }
+    with pytest.warns(UserWarning, match="args"):
+        found = load(written(tmp_path, "a.pt", in_a_row(tree)))
+    np.testing.assert_array_equal(found["a"], TURNED)
+
+
+def test_a_storage_that_is_a_view_of_another_storage_is_refused(tmp_path):
+    part = tensor(WEIGHT, "0", old=True)
+    part.arguments[0].pid += (("1", 5, 20),)
+    with pytest.raises(WeightsError, match="must not be a view of another storage"):
+        load(written(tmp_path, "a.pt", zipped({"a.weight": part})))
+
+
 def test_the_ending_of_a_name_may_have_capital_letters(tmp_path):
     kernel = np.arange(18, dtype=np.float32).reshape(3, 3, 1, 2)
     np.savez(tmp_path / "net.npz", kernel=kernel)

@@ -155,6 +155,8 @@ def test_arrays_of_every_type_are_saved_as_they_are(tmp_path):
         "float32",
         "float16",
         "bfloat16",
+        "float8_e4m3fn",
+        "float8_e5m2",
         "int64",
         "int32",
         "uint32",
@@ -170,7 +172,7 @@ def test_arrays_of_every_type_are_saved_as_they_are(tmp_path):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
         np.testing.assert_array_equal(a, b)
     loaded = weights.load(tmp_path / "a.safetensors", dense=True)
-    assert set(loaded) == {*names[:4], "layers.0", "layers.1"}
+    assert set(loaded) == {*names[:6], "layers.0", "layers.1"}
     np.testing.assert_array_equal(loaded["layers.1"], 2 * numbers)
 
 
