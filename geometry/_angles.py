@@ -87,6 +87,11 @@ def rows_times(x: Float[Array, "n k"], w: Float[Array, "k m"]) -> Float[Array, "
     )
 
 
+def trace(g: Float[Array, "n n"]) -> Float[Array, ""]:
+    """The trace; `jnp.trace` raises an error for sharded rows or columns if a mesh is set."""
+    return jnp.sum(g, where=jnp.eye(len(g), dtype=bool))
+
+
 def _pairs(combine: Callable[[Array, Array], Array], x: Float[Array, "n d"]) -> Array:
     """The norm ‖combine(xᵢ, xⱼ)‖ for all i and j.
 

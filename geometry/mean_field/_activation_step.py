@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from geometry._angles import trace
 from geometry._arguments import as_gram
 from geometry.mean_field._kernel_map import Activation, Expansion, expand, ramp_kernel, within
 from jaxnorm.internal import auto_sharded, replicate, safe_sqrt, unit_of
@@ -67,7 +68,7 @@ def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """
     g = as_gram(gram)
     g = g / unit_of(jnp.abs(g).max())  # so that the sum of the diagonal does not overflow
-    mean = jnp.trace(g) / len(g)
+    mean = trace(g) / len(g)
     return (g / jnp.where(mean == 0, 1, mean)).astype(jnp.result_type(gram))
 
 

@@ -10,7 +10,7 @@ axes, `numerical_rank` gathers `x`, and `stable_rank` and `isometry_gap` gather 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from geometry._angles import gram as gram_matrix
+from geometry._angles import gram as gram_matrix, trace
 from geometry._arguments import as_gram, as_samples
 from jaxnorm.internal import replicate, safe_sqrt, unit_of
 
@@ -44,7 +44,7 @@ def effective_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
       2.0
     """
     g = _relative_gram(x)
-    return _quotient(jnp.square(_trace(g)), jnp.square(g).sum()).astype(jnp.result_type(x))
+    return _quotient(jnp.square(trace(g)), jnp.square(g).sum()).astype(jnp.result_type(x))
 
 
 def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
@@ -59,7 +59,7 @@ def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
       1.5
     """
     g = _relative_gram(x)
-    return _quotient(_trace(g), jnp.linalg.eigvalsh(replicate(g))[-1]).astype(jnp.result_type(x))
+    return _quotient(trace(g), jnp.linalg.eigvalsh(replicate(g))[-1]).astype(jnp.result_type(x))
 
 
 def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
@@ -92,7 +92,7 @@ def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
     """
     g = as_gram(gram)
     g = g / unit_of(jnp.abs(g).max())  # so that the sum of the diagonal does not overflow
-    squares = jnp.square(g / _trace(g) - jnp.eye(len(g), dtype=g.dtype) / len(g)).sum()
+    squares = jnp.square(g / trace(g) - jnp.eye(len(g), dtype=g.dtype) / len(g)).sum()
     return safe_sqrt(squares).astype(jnp.result_type(gram))
 
 
@@ -102,11 +102,6 @@ def _relative_gram(x: Float[Array, "n d"]) -> Float[Array, "m m"]:
     # Ranks do not depend on the scale of `x`.
     h = h / unit_of(jnp.max(jnp.abs(h), initial=0))
     return gram_matrix(h if h.shape[0] <= h.shape[1] else h.T)
-
-
-def _trace(g: Float[Array, "n n"]) -> Float[Array, ""]:
-    """The trace; `jnp.trace` raises an error for sharded rows if a mesh is set."""
-    return jnp.sum(g, where=jnp.eye(len(g), dtype=bool))
 
 
 def _quotient(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:

@@ -271,10 +271,13 @@ def test_a_sharded_argument_changes_no_result_outside_jit(name, spec):
     assert_close(found, alone(name)[0])
 
 
-@pytest.mark.parametrize("name", ["gram", "arccosine_kernel", "orthogonality_gap", "neurons"])
-def test_a_mesh_may_be_the_context_too(name):
+@pytest.mark.parametrize("spec", [P("data"), P(None, "data")])
+@pytest.mark.parametrize(
+    "name", ["gram", "arccosine_kernel", "orthogonality_gap", "rescale_gram", "neurons"]
+)
+def test_a_mesh_may_be_the_context_too(name, spec):
     with jax.set_mesh(MESHES["explicit"]):
-        found = FUNCTIONS[name][0](sharded(name, MESHES["explicit"], P("data")))
+        found = FUNCTIONS[name][0](sharded(name, MESHES["explicit"], spec))
     assert_close(found, alone(name)[0])
 
 
