@@ -5,6 +5,8 @@ of an array, and features on the last axis. The result is computed in at least f
 dtype of `x`.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -76,6 +78,18 @@ def derf(
     check_features(x, single=True)
     h = promote_to_float32(x) * _along("alpha", alpha, x) + _along("offset", offset, x)
     return affine(jax.scipy.special.erf(h), scale, bias).astype(jnp.result_type(x))
+
+
+def unitize_with(
+    transform: Callable[[Array, Array], Array],
+    x: Float[Array, "*batch c"],
+    alpha: Array,
+    scale: PerChannel | None = None,
+    bias: PerChannel | None = None,
+) -> Float[Array, "*batch c"]:
+    """scale transform(x, alpha) + bias, where `transform` is `unitize` or `unitize_bounded`."""
+    y = transform(promote_to_float32(x), alpha)
+    return affine(y, scale, bias).astype(jnp.result_type(x))
 
 
 def affine(

@@ -8,7 +8,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._statistics import BatchStatistics, Correction, sample_mask
-from jaxnorm.internal import check_array, check_flags, check_function, check_range, check_whole
+from jaxnorm.internal import (
+    check_array,
+    check_flags,
+    check_function,
+    check_range,
+    check_whole,
+    promote_to,
+)
 
 Normalize = Callable[..., tuple[Array, BatchStatistics]]
 
@@ -89,7 +96,7 @@ def apply(
     features = running.mean.shape[0]
     if x.shape[axis] != features:
         raise ValueError(f"axis {axis} of x must hold {features} features; got shape {x.shape}")
-    last = jnp.moveaxis(x, axis, -1)
+    last = jnp.moveaxis(promote_to(x, dtype), axis, -1)
     if mask is not None:
         mask = mask_of_samples(mask, x, axis)
     given = BatchStatistics(running.mean, running.var, jnp.ones((), running.mean.dtype))

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxnorm._batch_norm import batch_norm
 from jaxnorm._batch_renorm import batch_renorm
-from jaxnorm._pointwise import affine, derf, dyt
+from jaxnorm._pointwise import derf, dyt, unitize_with
 from jaxnorm._running import Normalize, Running, apply, check_axis, updates
 from jaxnorm._statistics import AxisName, BatchStatistics, Correction, bessel
 from jaxnorm._unitize import unitize
@@ -28,6 +28,7 @@ from jaxnorm.internal import (
     check_range,
     check_whole,
     choose_eps,
+    promote_to,
 )
 
 __all__ = ["BatchNorm", "BatchRenorm", "Derf", "DyT", "Unitization", "UnitizedBatchNorm"]
@@ -239,7 +240,8 @@ class _Stateless(linen.Module):
     bias_init: Initializer = linen.initializers.zeros
     scale_init: Initializer = linen.initializers.ones
 
-    def _cast(self, y: Array) -> Array:
+    def _apply(self, function: Callable[..., Array], x: Array, *parameters: Array) -> Array:
+        y = function(promote_to(x, self.dtype), *parameters, **_scale_and_bias(self, x))
         return y if self.dtype is None else y.astype(self.dtype)
 
 
@@ -261,7 +263,7 @@ class DyT(_Stateless):
     @linen.compact
     def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
         alpha = _parameter(self, "alpha", self.alpha_init, ())
-        return self._cast(dyt(x, alpha, **_scale_and_bias(self, x)))
+        return self._apply(dyt, x, alpha)
 
 
 class Derf(_Stateless):
@@ -284,7 +286,7 @@ class Derf(_Stateless):
     def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
         alpha = _parameter(self, "alpha", self.alpha_init, ())
         offset = _parameter(self, "offset", self.offset_init, ())
-        return self._cast(derf(x, alpha, offset, **_scale_and_bias(self, x)))
+        return self._apply(derf, x, alpha, offset)
 
 
 class Unitization(_Stateless):
@@ -307,4 +309,4 @@ class Unitization(_Stateless):
     def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
         alpha = _parameter(self, "alpha", self.alpha_init, x.shape[-1:])
         check_function(self.transform, "transform", "jaxnorm.unitize")
-        return self._cast(affine(self.transform(x, alpha), **_scale_and_bias(self, x)))
+        return self._apply(partial(unitize_with, self.transform), x, alpha)

@@ -44,6 +44,7 @@ from jaxnorm.internal._numerics import (
     merge_central_moments as merge_central_moments,
     merge_means as merge_means,
     norm as norm,
+    promote_to as promote_to,
     promote_to_float32 as promote_to_float32,
     safe_sqrt as safe_sqrt,
     unit_of as unit_of,

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from jaxnorm.internal._checks import check_axes, check_fits, check_floating
@@ -20,6 +21,13 @@ def promote_to_float32(x: Float[Array, "*shape"], name: str = "x") -> Float[Arra
     """`x` in at least float32, the dtype in which sums are computed."""
     check_floating(x, name)
     return jnp.asarray(x).astype(np.promote_types(jnp.result_type(x), np.float32))
+
+
+def promote_to(x: Float[Array, "*shape"], dtype: DTypeLike | None) -> Float[Array, "*shape"]:
+    """`x` in `dtype` if `dtype` is wider, which keeps the precision of a result in `dtype`."""
+    check_floating(x, "x")
+    wider = dtype is not None and jnp.dtype(dtype).itemsize > x.dtype.itemsize
+    return jnp.asarray(x).astype(dtype) if wider else x
 
 
 def floating(x: int | float | Float[Array, "*shape"], name: str = "x") -> Float[Array, "*shape"]:

@@ -99,8 +99,9 @@ def _recorder(kind: type[RunningNorm]) -> type[Any]:
     """A batch norm class that normalizes by given statistics and records its batch's statistics."""
 
     class Recorder(kind):
-        called: bool
-        seen: nnx.Variable
+        # These names are long, because a subclass of a user may have attributes of its own.
+        _microbatch_called: bool
+        _microbatch_statistics: nnx.Variable
 
         def _modes(self, use: bool | None, update: bool | None) -> tuple[bool, bool]:
             used = self.use_running_average if use is None else use
@@ -114,12 +115,12 @@ def _recorder(kind: type[RunningNorm]) -> type[Any]:
             return True, True
 
         def _update(self, batch: BatchStatistics) -> None:
-            if self.called:
+            if self._microbatch_called:
                 raise ValueError(
                     "loss must call every batch norm once; it calls one batch norm twice"
                 )
-            self.called = True
-            self.seen.set_value(batch)
+            self._microbatch_called = True
+            self._microbatch_statistics.set_value(batch)
 
     return Recorder
 
@@ -134,8 +135,8 @@ def _one(
     for norm, statistics in zip(norms, given, strict=True):
         mean, var, count = statistics
         norm.__class__ = _recorder(type(norm))
-        norm.called = False
-        norm.seen = nnx.Intermediate(statistics)
+        norm._microbatch_called = False
+        norm._microbatch_statistics = nnx.Intermediate(statistics)
         norm.mean.set_value(mean)
         norm.var.set_value(var if norm.correction is None else var * norm.correction(count))
     value = loss(model, part)
@@ -143,12 +144,13 @@ def _one(
     if shape != ():
         got = type(value).__name__ if shape is None else f"shape {shape}"
         raise ValueError(f"loss must return one number, a mean; got {got}")
-    if not all(norm.called for norm in norms):
+    if not all(norm._microbatch_called for norm in norms):
         raise ValueError("loss must call every batch norm once; one batch norm is never called")
     for norm, (mean, var) in zip(norms, running, strict=True):
         norm.mean.set_value(mean)
         norm.var.set_value(var)
-    return jnp.asarray(value), [norm.seen.get_value() for norm in norms], changes(model, state)
+    recorded = [norm._microbatch_statistics.get_value() for norm in norms]
+    return jnp.asarray(value), recorded, changes(model, state)
 
 
 def _in_training(model: nnx.Module) -> list[Any]:

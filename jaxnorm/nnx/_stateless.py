@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass
+from functools import partial
 
 from flax import nnx
 from flax.typing import Initializer
 from jaxtyping import Array, Float
 
-from jaxnorm._pointwise import affine, derf, dyt
+from jaxnorm._pointwise import derf, dyt, unitize_with
 from jaxnorm._unitize import unitize
-from jaxnorm.internal import check_function
+from jaxnorm.internal import check_function, promote_to
 from jaxnorm.nnx._layers import Affine, Metadata
 
 HALF = nnx.initializers.constant(0.5)
@@ -39,7 +40,8 @@ class Stateless(Affine):
     def _alpha_shape(self) -> tuple[int, ...]:
         return ()
 
-    def _cast(self, y: Array) -> Array:
+    def _apply(self, function: Callable[..., Array], x: Array, *parameters: Array) -> Array:
+        y = function(promote_to(x, self.dtype), *parameters, **self._scale_and_bias())
         return y if self.dtype is None else y.astype(self.dtype)
 
 
@@ -70,7 +72,7 @@ class DyT(Stateless):
     """
 
     def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
-        return self._cast(dyt(x, self.alpha[...], **self._scale_and_bias()))
+        return self._apply(dyt, x, self.alpha[...])
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -110,8 +112,7 @@ class Derf(Stateless):
         self.offset = self._parameter(offset_init, rngs, offset_metadata, ())
 
     def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
-        y = derf(x, self.alpha[...], self.offset[...], **self._scale_and_bias())
-        return self._cast(y)
+        return self._apply(derf, x, self.alpha[...], self.offset[...])
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -147,4 +148,4 @@ class Unitization(Stateless):
 
     def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
         check_function(self.transform, "transform", "jaxnorm.unitize")
-        return self._cast(affine(self.transform(x, self.alpha[...]), **self._scale_and_bias()))
+        return self._apply(partial(unitize_with, self.transform), x, self.alpha[...])

@@ -225,6 +225,26 @@ def test_nnx_and_linen_agree_bit_for_bit(name, options):
     assert shapes == {k: v.shape for k, v in own.items()}
 
 
+@pytest.mark.parametrize("dtype", [None, jnp.float32])
+@pytest.mark.parametrize("name", jaxnorm.linen.__all__)
+def test_layers_round_a_result_once(name, dtype):
+    x, _, _, scale, bias, _ = arrays(*case((6, 4)), dtype="float32")
+    x = x.astype(jnp.bfloat16)
+    layer = getattr(jaxnorm.nnx, name)(4, rngs=nnx.Rngs(0), dtype=dtype)
+    layer.scale[...], layer.bias[...] = scale, bias
+    training = {} if name in STATELESS else {"use_running_average": False}
+    module = getattr(jaxnorm.linen, name)(dtype=dtype, **training)
+    variables = module.init(jax.random.key(0), x)
+    variables["params"] |= {"scale": scale, "bias": bias}
+    for call in (
+        lambda x: nnx.clone(layer)(x),
+        lambda x: module.apply(variables, x, mutable=["batch_stats"])[0],
+    ):
+        exact = call(x.astype("float32")).astype(dtype or x.dtype)
+        assert call(x).dtype == exact.dtype
+        np.testing.assert_array_equal(np.asarray(call(x), float), np.asarray(exact, float))
+
+
 def test_a_unitization_layer_is_the_vector_by_its_norm():
     x, alpha, _, scale, bias, _ = case((6, 5))
     layer = jaxnorm.nnx.Unitization(
