@@ -46,9 +46,9 @@ from rich.table import Table
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = {name: ROOT / name for name in ("jaxnorm", "pruning", "geometry", "scripts")}
-MOST_FILES = 3  # largest number of test files that name a module, and of those of its commands
+MOST_FILES = 3  # largest number of test files for a module, and for its commands
 MOST_TESTS = 100  # largest number of tests for one line, besides the tests of its module
-CLAIMS = "scripts/claims"  # `OUTCOMES` tests each module of a paper in this folder
+CLAIMS = "scripts/claims"  # `OUTCOMES` tests each module in this folder
 OWN_CLAIMS = f"{CLAIMS}/own"
 OUTCOMES = "tests/geometry/test_claims.py::test_outcomes_of_a_module_are_as_recorded"
 DRAWN = "tests/scripts/test_results_pages.py::test_a_page_is_drawn_of_its_numbers"
@@ -93,7 +93,7 @@ class Mutant(NamedTuple):
     before: str
     after: str
     source: str
-    what: str = ""  # a description in words, if the mistake is from a list
+    what: str = ""  # a listed mistake has a description in words
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
@@ -241,7 +241,7 @@ def record(path: Path) -> CoverageData | None:
     if not path.exists():
         return None
     recorded = CoverageData(str(path))
-    recorded.read()  # otherwise the first query would erase the record
+    recorded.read()  # without `read`, the first query would erase the record
     return recorded
 
 

@@ -278,7 +278,7 @@ def _numbers(found: Any) -> np.ndarray:
     """All numbers from the function of a check, as one vector."""
     parts = jax.tree.leaves([*found] if isinstance(found, Iterator) else found)
     kinds = {np.asarray(part).dtype.kind for part in parts}
-    if not kinds or not kinds <= set("biufV"):  # NumPy's kind of bfloat16 is V
+    if not kinds or not kinds <= set("biufV"):  # bfloat16 has the kind V in NumPy
         raise TypeError(f"the function of a check must return real numbers; got {found!r}")
     numbers = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in parts])
     if not numbers.size:

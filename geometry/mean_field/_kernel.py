@@ -85,7 +85,7 @@ def expected_norm_factor(width: int) -> float:
     terms = (
         math.lgamma(width + 1)
         - math.lgamma(j + 1)
-        - math.lgamma(width - j + 1)  # Up to here, the log of the binomial coefficient (width, j).
+        - math.lgamma(width - j + 1)  # the log of the binomial coefficient ends here
         + math.lgamma((j + 1) / 2)
         - math.lgamma(j / 2)
         - width * math.log(2)

@@ -125,7 +125,7 @@ def point_initializers(
 
 
 def _in_float64(x: Float[Array, "n k"]) -> np.ndarray:
-    as_samples(x)  # only for its checks; the result may have fewer digits than `x`
+    as_samples(x)  # checks `x`; its result may have fewer digits than `x`
     return np.asarray(x, np.float64)
 
 

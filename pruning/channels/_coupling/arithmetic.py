@@ -181,7 +181,7 @@ def reduce_window(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Result
         all(sizes[k] == 1 for sizes in windows) and tuple(params["padding"][k]) == (0, 0)
         for k in range(len(shape))
     ]
-    operands = values[: len(eqn.outvars)]  # the other operands are the initial values
+    operands = values[: len(eqn.outvars)]  # the initial values follow
     pinned = [ChannelIds(tuple(sets.pin_others(v, lambda k: single[k]))) for v in operands]
     axes = sets.union_all(pinned, shape_of(eqn.invars[0]))
     axes = [a if one else fixed(n) for a, one, n in zip(axes, single, shape, strict=True)]
@@ -286,7 +286,7 @@ def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds
         sets.pin(b[1])
     weights = [(value, axis) for value, axis in zero if value.given]
     chosen = [(value, axis) for value, axis in zero if value.chosen]
-    if not weights and len(chosen) == 1:  # if both are `chosen`, either may be the weight
+    if not weights and len(chosen) == 1:  # any of two chosen factors may be the weight
         weights = chosen
     factors, found = weights or zero[:1], bool(weights)
     sets.zeroed += [sets.requirement_of(value, axis, weight=found) for value, axis in factors]

@@ -54,7 +54,7 @@ ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # otherwise, two processes cannot use libtpu at once
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # two processes may use libtpu at once
     "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",  # CUDA's libraries are not needed, because nothing runs
 }
 INSTALL = "pip install --constraint constraints.txt --editable '.[scripts,compiled]'"

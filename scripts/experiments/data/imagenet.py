@@ -203,7 +203,7 @@ def iterate(elements: grain.MapDataset, workers: int) -> Generator[Any]:
     the generator, the caller must close it, which ends the processes.
     """
     if not flags.FLAGS.is_parsed():
-        flags.FLAGS.mark_as_parsed()  # Grain reads its flags from absl's FLAGS
+        flags.FLAGS.mark_as_parsed()  # Grain reads absl's flags
     threads = 0 if workers else 1
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads * PREFETCHED)
     stream = elements.to_iter_dataset(options)
