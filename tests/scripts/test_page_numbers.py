@@ -411,6 +411,7 @@ def training_results(accuracies, **changes) -> dict[str, Any]:
         "seconds": 125.0,
         "note": "",
         "command": "train",
+        "date": "2026-01-02T03:04",
         "environment": {"cores": 2},
         "mesh": {"shape": {"data": 4}, "device": "TPU v4"},
         "vmapped seeds": 1,
@@ -460,8 +461,8 @@ def test_captions_and_settings_of_a_training_are_of_what_was_run():
     assert "averaged over the whole image at shorter sides of 224, 256 pixels" in said
     assert "crops" not in said
     for results, seeds in ((alone, "1"), (several, "2, 2 as one program")):
-        cells = re.findall("<th scope=.row.>(.*?)</th><td.*?>(.*?)</td>", train._settings(results))
-        found = dict(cells)
+        made = train.render(results).split('id="made"')[-1]
+        found = dict(re.findall("<th scope=.row.>(.*?)</th><td.*?>(.*?)</td>", made))
         assert (found["devices"], found["seeds"]) == ("4 × TPU v4", seeds)
         assert found["learning rate at the end"] == "0.02"
         assert found["cores"] == "2"

@@ -50,27 +50,32 @@ def test_titles_and_cells_of_a_table_are_escaped():
 
 def test_only_the_summary_and_bodies_of_a_page_are_html():
     attack = '<b id="x">&'
+    results = {"date": "2026-01-02T03:04", "command": f"c{attack}", "environment": {"n": attack}}
     text = page.render(
+        results,
         title=f"title{attack}",
-        kicker=f"kicker{attack}",
+        about=f"about{attack}",
         heading=f"heading{attack}",
         summary="<p>summary</p>",
         sections=[("one", f"first{attack}", "<i>1</i>"), ("two", "second", "<i>2</i>")],
+        made=page.provenance(results, {"m": attack}),
     )
     escaped = "&lt;b id=&quot;x&quot;&gt;&amp;"
     assert attack not in text
     assert f"<title>title{escaped}</title>" in text
-    for words in ("kicker", "heading"):
-        assert f">{words}{escaped}</" in text
+    assert f">jaxnorm · about{escaped} · 2026-01-02 03:04</" in text
+    assert f">heading{escaped}</" in text
     assert "<p>summary</p>" in text
-    assert f'<a href="#one">first{escaped}</a><a href="#two">second</a>' in text
+    assert f'<a href="#one">first{escaped}</a><a href="#two">second</a><a href="#made">' in text
     assert (
         f'<section id="one"><h2>first{escaped}</h2><i>1</i></section>'
         '<section id="two"><h2>second</h2><i>2</i></section>'
+        f'<section id="made"><h2>How it was made</h2><p>Command: <code>c{escaped}</code></p>'
     ) in text
+    for name in ("m", "n"):
+        assert f'<th scope="row">{name}</th><td data-label="Value">{escaped}</td>' in text
     assert "&lt;b" not in page.details("t", "<b>body</b>")
     assert f"<summary>t{escaped}</summary>" in page.details(f"t{attack}", "")
-    assert f"<code>c{escaped}</code>" in page.provenance(f"c{attack}")
     figure = page.figure(["<svg></svg>"], f"c{attack}")
     assert f"<svg></svg></div><figcaption>c{escaped}</figcaption>" in figure
     cards = page.cards([tuple(f"{part}{attack}" for part in "nvo")])  # pyright: ignore[reportArgumentType]

@@ -38,20 +38,17 @@ def render(results: dict[str, Any]) -> str:
     """The HTML of the whole page."""
     found = results["activations"]
     return page.render(
+        results,
         title="Odd points of eight activations",
-        kicker=f"jaxnorm · Batch Normalization Decomposed · {results['date'].replace('T', ' ')}",
+        about="Batch Normalization Decomposed",
         heading="Does an odd point form?",
         summary=paragraphs(*findings(results)) + reference("Batch Normalization Decomposed"),
         sections=[
             ("states", "States of a recentred batch", paragraphs(LEGEND) + _states(found)),
             ("networks", "Networks of finite width", _networks(results)),
             ("angles", "Angles without recentering", _angles(found)),
-            (
-                "made",
-                "How it was made",
-                provenance(results["command"], page.settings(results["environment"])),
-            ),
         ],
+        made=provenance(results, {}),
     )
 
 

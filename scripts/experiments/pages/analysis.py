@@ -39,12 +39,15 @@ LEGEND = (
 
 def render(results: dict) -> str:
     """The HTML of the whole page."""
+    entries = {**results["settings"], "seconds": f"{results['seconds']['analysis']:.1f}"}
     return page.render(
+        results,
         title=f"Pruning criteria and weights of {results['file']}",
-        kicker=f"jaxnorm · {results['file']} · {results['date'].replace('T', ' ')}",
+        about=results["file"],
         heading="Which filters would be removed, and are they Gaussian?",
         summary=_summary(results),
         sections=[(key, title, section(results)) for key, title, section in SECTIONS],
+        made=provenance(results, entries),
     )
 
 
@@ -157,12 +160,6 @@ def _first(results: dict) -> str:
     ) + details("All layers", table(head, rows, "The eight lowest scores of every layer"))
 
 
-def _settings(results: dict) -> str:
-    entries = {**results["settings"], **results["environment"]}
-    entries["seconds"] = f"{results['seconds']['analysis']:.1f}"
-    return provenance(results["command"], page.settings(entries))
-
-
 SECTIONS = (
     ("similarity", "How alike the criteria are", figures.similarity),
     ("histograms", "Distribution of the weights", figures.histograms),
@@ -171,5 +168,4 @@ SECTIONS = (
     ("layers", "Layer by layer", _layers),
     ("covariances", "Covariance of the filters", figures.covariances),
     ("others", "Other parameters", figures.others),
-    ("settings", "How it was made", _settings),
 )

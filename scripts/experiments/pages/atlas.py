@@ -56,9 +56,14 @@ COLOURS = {
 def render(results: Mapping[str, Any]) -> str:
     """The HTML of the whole page."""
     traffic = results["traffic"]
+    entries = results["settings"] | {
+        "time": duration(results["seconds"]),
+        "comparisons": len(comparisons(results["runs"])),
+    }
     return page.render(
+        results,
         title="Atlas of normalizers",
-        kicker=f"jaxnorm · eight normalizers, three tasks · {results['date'].replace('T', ' ')}",
+        about="eight normalizers, three tasks",
         heading="Does less shift go with better or faster training?",
         summary=page.paragraphs(*sentences(results)),
         sections=[
@@ -68,8 +73,8 @@ def render(results: Mapping[str, Any]) -> str:
                 for i, (task, rows) in enumerate(tables(results).items())
             ),
             *([] if traffic is None else [("traffic", "Traffic", traffic_table(traffic))]),
-            ("made", "How it was made", provenance(results)),
         ],
+        made=page.provenance(results, entries),
     )
 
 
@@ -185,17 +190,3 @@ def traffic_rows(traffic: Mapping[str, Any]) -> tuple[list[str], list[list[str]]
     names = dict.fromkeys(name for column in columns.values() for name in column)
     cells = [[name, *(f"{column[name]:.1f} n" for column in columns.values())] for name in names]
     return ["normalizer", *columns], cells
-
-
-def provenance(results: Mapping[str, Any]) -> str:
-    """The command, the settings and the environment of the run."""
-    entries = results["environment"] | {"date": results["date"]}
-    entries |= {
-        "time": duration(results["seconds"]),
-        "comparisons": len(comparisons(results["runs"])),
-    }
-    return page.provenance(
-        results["command"],
-        page.settings(results["settings"]),
-        page.settings(entries, "Environment", ("", "")),
-    )

@@ -16,16 +16,15 @@ def render(results: dict[str, Any]) -> str:
         for target, tables in results["targets"].items()
         for name, rows in tables.items()
     ]
+    entries = results["plugins"] | {"minutes": f"{results['seconds'] / 60:.0f}"}
     return page.render(
+        results,
         title="Compiled programs",
-        kicker="jaxnorm, pruning and geometry, compiled ahead of time",
+        about="programs compiled ahead of time",
         heading="What our programs read and write on a TPU v5e and an H100",
         summary=page.cards(verdicts(results)) + page.paragraphs(*results["limits"]),
-        sections=[
-            *sections,
-            ("host", "On the host only", host_table()),
-            ("made", "How it was made", made(results)),
-        ],
+        sections=[*sections, ("host", "On the host only", host_table())],
+        made=page.provenance(results, entries),
     )
 
 
@@ -65,9 +64,3 @@ def host_table() -> str:
     return page.table(
         ("why", "functions"), rows, "Public functions that run only on the host", kind="words"
     )
-
-
-def made(results: dict[str, Any]) -> str:
-    entries = results["environment"] | results["plugins"]
-    entries |= {"date": results["date"], "minutes": f"{results['seconds'] / 60:.0f}"}
-    return page.provenance(results["command"], page.settings(entries, "Environment", ("", "")))

@@ -29,8 +29,9 @@ def render(results: dict[str, Any]) -> str:
     """The HTML of the whole page."""
     networks = results["networks"]
     return page.render(
+        results,
         title="Models of trained filters",
-        kicker=f"jaxnorm · the pruning paper · {results['date'].replace('T', ' ')}",
+        about="the pruning paper",
         heading="Do three numbers of a layer say how alike l1 and l2 rank its filters?",
         summary=paragraphs(*findings(results)) + criteria_defined() + reference("CWDA"),
         sections=[
@@ -40,12 +41,8 @@ def render(results: dict[str, Any]) -> str:
                 for i, (name, found) in enumerate(networks.items())
             ),
             ("accuracies", "From overlaps to accuracies", _accuracies(results["accuracies"])),
-            (
-                "made",
-                "How it was made",
-                provenance(results["command"], page.settings(results["environment"])),
-            ),
         ],
+        made=provenance(results, {}),
     )
 
 

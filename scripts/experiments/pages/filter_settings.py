@@ -55,17 +55,19 @@ FEW = 4  # largest number of settings in a list
 
 def render(results: dict[str, Any]) -> str:
     """The HTML of the whole page."""
+    entries = {"data": results["data"], "networks of a setting": results["seeds"]}
     return page.render(
+        results,
         title="Settings of training and Gaussian filters",
-        kicker=f"jaxnorm · Table 3 of the pruning paper · {results['date'].replace('T', ' ')}",
+        about="Table 3 of the pruning paper",
         heading="Which settings of training depart from Gaussian filters?",
         summary=_summary(results),
         sections=[
             ("figure", "By how much", _figure(results)),
             ("after", "After training", paragraphs(NOT_RUN, LEGEND) + _table(results, "after")),
             ("before", "Before training", _table(results, "before")),
-            ("made", "How it was made", _made(results)),
         ],
+        made=provenance(results, entries),
     )
 
 
@@ -162,8 +164,3 @@ def _summary(results: dict[str, Any]) -> str:
         ("Time", duration(results["seconds"]), "of training and tests"),
     ]
     return paragraphs(*findings(results)) + cards(items) + criteria_defined() + reference("CWDA")
-
-
-def _made(results: dict[str, Any]) -> str:
-    entries = {"data": results["data"], "networks of a setting": results["seeds"]}
-    return provenance(results["command"], page.settings(entries | results["environment"]))

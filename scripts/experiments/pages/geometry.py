@@ -40,8 +40,9 @@ def render(results: dict) -> str:
     """The HTML of the whole page."""
     title = "Batch Normalization Decomposed: Figures 2 to 8"
     return page.render(
+        results,
         title=title,
-        kicker=f"jaxnorm · geometry · {results['date'].replace('T', ' ')}",
+        about="geometry",
         heading=title,
         summary=paragraphs(
             "We computed each figure of the paper again, and compare every measured value with a "
@@ -49,6 +50,7 @@ def render(results: dict) -> str:
         )
         + reference("Batch Normalization Decomposed"),
         sections=[(key, title, section(results)) for key, title, section in SECTIONS],
+        made=provenance(results, {name: f"{results[name]:.0f}" for name in ("seed", "seconds")}),
     )
 
 
@@ -242,15 +244,6 @@ def per_point(results: dict) -> str:
     )
 
 
-def settings(results: dict) -> str:
-    rows = [[key.replace("_", " "), f"{value}"] for key, value in results["environment"].items()]
-    rows.append(["seed", f"{results['seed']}"])
-    rows.append(["seconds", f"{results['seconds']:.0f}"])
-    return provenance(
-        results["command"], table(["Part", "Version"], rows, "Device, versions, seed")
-    )
-
-
 SECTIONS = (
     ("figure-2", "Figure 2: accuracy and rank", accuracy_and_rank),
     ("figure-3", "Figure 3: the odd point", odd_point),
@@ -259,5 +252,4 @@ SECTIONS = (
     ("figure-6", "Figure 6: neurons", histograms),
     ("figure-7", "Figures 7 and 8: clusters", clusters),
     ("per-point", "One neuron per point", per_point),
-    ("settings", "How it was made", settings),
 )

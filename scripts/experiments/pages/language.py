@@ -18,16 +18,17 @@ def render(results: dict[str, Any]) -> str:
     parameters = results["parameters"]
     share = parameters["pruned"] / parameters["whole"]
     return page.render(
+        results,
         title=f"Pruned {results['family']}",
-        kicker=f"{results['family']}, {parameters['whole']:,} parameters",
+        about=f"{results['family']}, {parameters['whole']:,} parameters",
         heading=f"{100 * share:.0f} % of a language model",
         summary=paragraphs(summary(results)) + cards(headline(results, share)),
         sections=[
             ("perplexity", "Perplexity of held-out text", perplexities(results)),
             ("counts", "What remains", counts(results)),
             ("layers", "Layer by layer", layers(results)),
-            ("settings", "How it was made", settings(results)),
         ],
+        made=provenance(results, results["settings"] | {"time": duration(results["seconds"])}),
     )
 
 
@@ -103,10 +104,3 @@ def layers(results: dict[str, Any]) -> str:
     )
     heads = ["layer", "key-value heads that remain", *["experts that remain"] * mixture, "1 − cos"]
     return table(heads, rows, caption)
-
-
-def settings(results: dict[str, Any]) -> str:
-    """The command, its options, and the machine."""
-    entries = {**results["settings"], **results["environment"]}
-    entries["time"] = duration(results["seconds"])
-    return provenance(results["command"], page.settings(entries))

@@ -21,22 +21,32 @@ STREAMED, GROUPED = {"crop", "scales", "test_scales"}, {"norm_groups", "norm_cha
 
 
 def render(
-    *, title: str, kicker: str, heading: str, summary: str, sections: Sequence[tuple[str, str, str]]
+    results: Mapping[str, Any],
+    *,
+    title: str,
+    about: str,
+    heading: str,
+    summary: str,
+    sections: Iterable[tuple[str, str, str]],
+    made: str,
 ) -> str:
     """The HTML of the whole page.
 
     Args:
+      results: What a command measured, with the date.
       title: Title of the browser's tab.
-      kicker: A short line above the heading.
+      about: The subject in a few words, which stand above the heading with the date.
       heading: The heading, which says what the page shows.
       summary: HTML below the heading.
       sections: Key, title and HTML of each section.
+      made: HTML of the last section, "How it was made", such as `provenance` returns.
     """
     here = Path(__file__).parent
+    sections = [*sections, ("made", "How it was made", made)]
     return Template((here / "page.html").read_text(encoding="utf-8")).substitute(
         style=(here / "page.css").read_text(encoding="utf-8"),
         title=html(title),
-        kicker=html(kicker),
+        kicker=html(f"jaxnorm · {about} · {results['date'].replace('T', ' ')}"),
         heading=html(heading),
         summary=summary,
         contents="".join(f'<a href="#{key}">{html(name)}</a>' for key, name, _ in sections),
@@ -158,10 +168,10 @@ def details(title: str, body: str) -> str:
     return f"<details><summary>{html(title)}</summary>{body}</details>"
 
 
-def provenance(command: str, *tables: str) -> str:
-    """How a page was made: the command, the place of the results, and tables that fit a phone."""
+def provenance(results: Mapping[str, Any], entries: Mapping[str, object]) -> str:
+    """The command, the place of the results, and a table of `entries` and of the environment."""
     return (
-        f"<p>Command: <code>{html(command)}</code></p>"
+        f"<p>Command: <code>{html(results['command'])}</code></p>"
         '<p>Every number of this page: <a href="results.json">results.json</a></p>'
-        f'<div class="tables">{"".join(tables)}</div>'
+        f"{settings({**entries, **results['environment']})}"
     )

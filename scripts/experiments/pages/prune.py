@@ -34,9 +34,11 @@ TIMINGS = {
 def render(results: dict) -> str:
     """The HTML of the whole page."""
     name = results["data"]["name"]
+    time = {"time": duration(results["seconds"])}
     return page.render(
+        results,
         title=f"Pruned networks on {name}",
-        kicker=f"jaxnorm · {name} · {results['date'].replace('T', ' ')}",
+        about=name,
         heading=f"Pruned networks on {name}: what is lost, recovered and gained?",
         summary=_summary(results),
         sections=[
@@ -44,6 +46,7 @@ def render(results: dict) -> str:
             for key, title, draw_section in SECTIONS
             if (text := draw_section(results))
         ],
+        made=provenance(results, results["settings"] | results["options"] | time),
     )
 
 
@@ -280,16 +283,9 @@ def _widths(results: dict) -> str:
     return table(["layer", "trained", "pruned"], rows, caption)
 
 
-def _settings(results: dict) -> str:
-    entries = {**results["settings"], **results["options"], **results["environment"]}
-    entries["time"] = duration(results["seconds"])
-    return provenance(results["command"], page.settings(entries))
-
-
 SECTIONS = (
     ("accuracy", "Trained, pruned, recalibrated, fine-tuned", _accuracy),
     ("cost", "What it cost and gained", _cost),
     ("widths", "Widths", _widths),
     ("sensitivity", "One layer at a time", _sensitivity),
-    ("settings", "How it was made", _settings),
 )

@@ -41,12 +41,12 @@ COMPARED = ("folded", "recalibrated", "least squares", "fine-tuned, one epoch")
 
 def render(digits: dict[str, Any], resnet: dict[str, Any]) -> str:
     """The page of the networks on digits and of the residual network."""
-    runs = {"digits": digits, "ResNet-20": resnet}
     tables = of_networks(digits) | of_images(resnet)
     spent = took(digits["rows"]) | took(resnet["rows"])
     return page.render(
+        resnet,
         title="Pruned networks repaired",
-        kicker=f"jaxnorm · {resnet['date'][:10]}",
+        about="repair without training",
         heading="How much accuracy comes without training?",
         summary=page.cards(
             (name, f"{100 * value:.1f} %", "nothing removed")
@@ -58,8 +58,8 @@ def render(digits: dict[str, Any], resnet: dict[str, Any]) -> str:
             ("figure", "Accuracy against what is removed", by_repair(tables)),
             ("criteria", "By criterion", by_criterion(tables)),
             ("table", "By repair", page.table(HEAD, lines(tables, spent), CAPTION)),
-            ("settings", "How it was made", "".join(map(provenance, runs.values()))),
         ],
+        made="".join(map(_settings, (digits, resnet))),
     )
 
 
@@ -210,6 +210,6 @@ def curve(axes: Axes, points: dict[float, Mean], series: Series) -> None:
     axes.fill_between(x, mean - error, mean + error, color=series.colour, **BAND)
 
 
-def provenance(run: dict[str, Any]) -> str:
+def _settings(run: dict[str, Any]) -> str:
     entries = {"command": run["command"], "date": run["date"], "data": run["data"]}
     return page.settings(entries | run["settings"] | run["environment"])

@@ -23,12 +23,15 @@ from experiments.pages.series import NORMALIZATIONS, pair_label
 def render(results: dict) -> str:
     """The HTML of the whole page."""
     data = results["data"]["name"]
+    times = {f"time, {stage}": sentences.duration(s) for stage, s in results["seconds"].items()}
     return page.render(
+        results,
         title=f"Normalization, pruning and geometry on {data}",
-        kicker=f"jaxnorm · {data} · {results['date'].replace('T', ' ')}",
+        about=data,
         heading="Normalization, pruning and geometry, reproduced",
         summary=_summary(results),
         sections=[(key, title, section(results)) for key, title, section in SECTIONS],
+        made=provenance(results, results["settings"] | times),
     )
 
 
@@ -81,16 +84,6 @@ def _about(results: dict) -> Iterable[str]:
     )
 
 
-def _settings(results: dict) -> str:
-    times = {stage: sentences.duration(value) for stage, value in results["seconds"].items()}
-    return provenance(
-        results["command"],
-        page.settings(results["settings"]),
-        page.settings(results["environment"], "Device and versions", ("Part", "Version")),
-        page.settings(times, "Time of each stage", ("Stage", "Time")),
-    )
-
-
 SECTIONS = (
     ("accuracy", "Accuracy", training.accuracy),
     ("moments", "Moments of a layer", training.moments),
@@ -99,5 +92,4 @@ SECTIONS = (
     ("filters", "Distribution of the weights", criteria.filters),
     ("claims", "Claims", claims.claims),
     ("odd-point", "The odd point", claims.odd_point),
-    ("settings", "How it was made", _settings),
 )

@@ -228,16 +228,17 @@ def render(results: dict) -> str:
     """The HTML of the whole page."""
     data = results["data"]
     return page.render(
+        results,
         title=f"Moments and covariate shift through training on {data['name']}",
-        kicker=f"jaxnorm · {data['name']} · {results['date'].replace('T', ' ')}",
+        about=data["name"],
         heading=f"Moments and covariate shift through training on {data['name']}",
         summary=_summary(results),
         sections=[
             ("shift", "Shift (Figure 3)", _shift(results)),
             ("rate", "Shift for each unit of learning rate", _rate(results)),
             ("moments", "Moments of eight units (Figure 2)", _moments(results)),
-            ("run", "How it was made", _run(results)),
         ],
+        made=page.provenance(results, results["settings"] | {"time": duration(results["seconds"])}),
     )
 
 
@@ -453,9 +454,3 @@ def _moment_panels(results: dict) -> list[str]:
 def _mark(axes: Axes, results: dict) -> None:
     drops = dict.fromkeys(drop["epoch"] for drop in results["findings"]["drops"])
     mark_drops(axes, results["learning_rate"], list(drops))
-
-
-def _run(results: dict) -> str:
-    entries = {**results["settings"], **results["environment"]}
-    entries["time"] = duration(results["seconds"])
-    return page.provenance(results["command"], page.settings(entries))

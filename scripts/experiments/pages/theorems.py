@@ -27,14 +27,16 @@ def render(results: dict, out: Path) -> str:
         ("findings", "Findings", _findings(shown, results["curves"])) if shown else None,
         ("entries", "Entries", _entries(claims, shown, out)),
         ("numbers", "By number", _by_number(claims)),
-        ("settings", "How it was made", paragraphs(_chance(results)) + _settings(results)),
     ]
+    entries = {name: f"{results[name]:g}" for name in ("seed", "precision", "devices", "seconds")}
     return page.render(
+        results,
         title=HEADING,
-        kicker=f"jaxnorm · theorems · {results['date'].replace('T', ' ')}",
+        about="theorems",
         heading=HEADING,
         summary=_papers() + _standings(claims),
-        sections=list(filter(None, sections)),
+        sections=filter(None, sections),
+        made=paragraphs(_chance(results)) + provenance(results, entries),
     )
 
 
@@ -211,12 +213,4 @@ def _chance(results: dict) -> str:
         f"{100 * results['level']:g} %. All other checks are computed, on random and on "
         "adversarial cases. A distance in standard errors is the distance between estimate and "
         "prediction."
-    )
-
-
-def _settings(results: dict) -> str:
-    rows = [[key.replace("_", " "), f"{value}"] for key, value in results["environment"].items()]
-    rows += [[name, f"{results[name]:g}"] for name in ("seed", "precision", "devices", "seconds")]
-    return provenance(
-        results["command"], table(["Part", "Version"], rows, "Device, versions, seed")
     )

@@ -22,19 +22,19 @@ EVALUATIONS = {"crops": "mirrored corners and middles", "whole": "the whole imag
 def render(results: dict) -> str:
     """The HTML of the whole page."""
     recipe = results["recipe"]
-    sections = {
-        "curves": ("Curves", _curves(results)),
-        "seeds": ("Accuracy", _accuracy(results)),
-        "settings": ("How it was made", _settings(results)),
-    }
     rising = ", rate with warm-up" if recipe.get("warmup") else ""
     title = f"{recipe['model']} on {recipe['dataset']}{rising}"
     return page.render(
+        results,
         title=f"{title}, {_normalization(recipe)}",
-        kicker=f"jaxnorm · {title} · {results['date'].replace('T', ' ')}",
+        about=title,
         heading=f"{title}, trained with {_normalization(recipe)}",
         summary=_summary(results),
-        sections=[(key, name, body) for key, (name, body) in sections.items()],
+        sections=[
+            ("curves", "Curves", _curves(results)),
+            ("seeds", "Accuracy", _accuracy(results)),
+        ],
+        made=provenance(results, _settings(results)),
     )
 
 
@@ -152,11 +152,10 @@ def _accuracy(results: dict) -> str:
     return table(head, rows, title) + paragraphs(text, *others)
 
 
-def _settings(results: dict) -> str:
-    mesh = results["mesh"]
-    entries = {**results["recipe"], **results["environment"]}
+def _settings(results: dict) -> dict[str, object]:
+    mesh, entries = results["mesh"], dict(results["recipe"])
     devices, seeds = math.prod(mesh["shape"].values()), len(results["seeds"])
     entries["devices"] = f"{devices} × {mesh['device']}"
     entries["seeds"] = f"{seeds}, {results['vmapped seeds']} as one program" if seeds > 1 else "1"
     entries["learning rate at the end"] = number(results["seeds"][0][-1]["learning_rate"])
-    return provenance(results["command"], page.settings(entries))
+    return entries
