@@ -63,7 +63,7 @@ def accuracy(results: dict[str, Any]) -> str:
 
 
 def spread(results: dict[str, Any]) -> str:
-    """The spread over pruning criteria, before and after fine-tuning."""
+    """The range of accuracies over pruning criteria, before and after fine-tuning."""
     found = results["accuracy"]["spread"]
     return ", ".join(
         f"{share(found[stage], 'points')} {stage}" for stage in ("pruned", "fine-tuned")

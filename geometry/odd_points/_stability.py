@@ -56,7 +56,7 @@ class SpreadDistribution(NamedTuple):
     Attributes:
       mean: The mean of the spread, which is `cluster_spread` at infinite width.
       shape: The shape of the Gamma distribution; the standard deviation is mean/√shape.
-      drift: The mean change of the logarithm of a small spread in one layer.
+      drift: The mean change of the logarithm of a small cluster's spread in one layer.
       noise: The variance of the change of the spread's logarithm in one layer.
     """
 
@@ -163,7 +163,7 @@ def cluster_spread(
 def spread_distribution(
     n: int, width: int, activation: Activation, kinks: tuple[float, ...] = (), *, std: float = 1.0
 ) -> SpreadDistribution | None:
-    """The distribution of the spread at a finite width.
+    """The distribution of the cluster's spread, the angle between its samples, at a finite width.
 
     At finite width, the spread θ is n times the root mean square distance of two samples of the
     cluster, divided by the distance of the odd sample from the cluster. Let N be the contribution

@@ -57,7 +57,7 @@ class TracedChannels(NamedTuple):
     live: frozenset[int]
 
     def ids_of(self, path: str, axis: int) -> np.ndarray:
-        """The channel ids of an axis of a parameter."""
+        """The channel ids along an axis of a parameter."""
         return self.arguments[self.parameters.paths.index(path)].axes[axis]
 
     def incoming_axes(self) -> set[Axis]:

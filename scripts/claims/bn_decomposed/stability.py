@@ -228,7 +228,7 @@ def _squared_distances(g: np.ndarray) -> float:
 
 
 def _growths_of_spread(key: Array) -> list[tuple[int, float]]:
-    """The growth of the relative squared spread of a tiny cluster in one layer, for several n."""
+    """The growth of the relative squared radius of a tiny cluster in one layer, for several n."""
     step, growths = jax.jit(geometry.mean_field_step), []
     for n in (4, 20):
         x = np.array(invariant_batch(n))

@@ -45,7 +45,7 @@ RADIAL = Draws(radial_transport, 20_000, batch_size=2000, draws_per_key=200)
 
 
 def _worst_normalized(alpha: float, d: int) -> float:
-    """The distance W between the outputs of Algorithm 1 for ±(1, …, 1) and for ±(1, −1, 1, …)."""
+    """The earth mover distance of Algorithm 1's outputs for ±(1, …, 1) and for ±(1, −1, 1, …)."""
     one, sign = np.ones(d), (-1.0) ** np.arange(d)
     inputs = (jnp.asarray(np.stack([z, -z])) for z in (one, sign))
     return shift.emd(*(unitized_batch_norm(x, alpha * jnp.ones(d), eps=0.0)[0] for x in inputs))

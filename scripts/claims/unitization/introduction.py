@@ -16,7 +16,7 @@ claim = partial(Claim, "Unitization")
 
 
 def by_layer(found: Any) -> str:
-    """A sentence with W of two layers, averaged over the epochs before the learning rate drops."""
+    """A sentence with the shift W of two layers, averaged over the epochs before the rate drops."""
     first = found["settings"]["drops"][0]
     epochs = round(first * found["settings"]["epochs"]) if first < 1 else first
     said = []
@@ -61,7 +61,7 @@ def _outputs(weights: Weights, x: Float[Array, "n m"]) -> Weights:
 
 
 def _distances(key: Key[Array, ""], target: float | None) -> list[float]:
-    """For every layer, the distance W of the outputs before and after a step of gradient descent.
+    """For every layer, the earth mover distance of outputs before and after a gradient step.
 
     The loss is the squared difference from `target`. Without `target`, the network's own output
     takes its place, so the gradient is zero.

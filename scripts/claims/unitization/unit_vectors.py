@@ -106,7 +106,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def _centered() -> Values:
-    """The distance W between ten unitized samples and their negatives.
+    """The earth mover distance W between ten unitized samples and their negatives.
 
     Before unitization, nine samples are e₁ and one sample is −9 e₁, so the mean is 0.
     """

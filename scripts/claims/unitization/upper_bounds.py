@@ -179,7 +179,7 @@ LOW_DIMENSIONS = claim(
 
 
 def worst_distance(d: int) -> float:
-    """The distance W between ±(1, …, 1) and ±(1, −1, 1, …) in an even number d of dimensions.
+    """The earth mover distance of ±(1, …, 1) and ±(1, −1, 1, …) in an even number d of dimensions.
 
     No outputs of a batch norm without noise have a larger distance.
     """

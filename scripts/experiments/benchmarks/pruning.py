@@ -1,4 +1,4 @@
-"""Times of criteria and distances for VGG-16's layers, and of VGG-16 compared with its half."""
+"""Times of criteria and distances for VGG-16's layers, and of VGG-16 with half its channels."""
 
 from collections.abc import Callable
 from functools import partial

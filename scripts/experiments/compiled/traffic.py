@@ -3,12 +3,13 @@
 The traffic is the number of bytes of the operands and results of every kernel of the entry
 computation. If a kernel reads only slices or rows of an operand, only the bytes of these slices or
 rows count. If a kernel updates a result in place, only the written part counts. Reads and writes of
-a TPU's vector memory do not count as traffic. Copies from HBM to vector memory count, and so does
-the padding of tiles. The body of a loop counts once for each iteration, or once if the number of
-iterations is unknown. For a conditional, the branch with the most traffic counts.
+a TPU's vector memory do not count as traffic. The traffic includes copies from HBM to vector
+memory, and the padding of tiles. The body of a loop counts once for each iteration, or once if the
+number of iterations is unknown. For a conditional, the branch with the most traffic counts.
 
-Three things do not count: caches between HBM and a GPU's cores (50 MB on an H100), several passes
-of a sort or a scatter, and the second read of an operand that one kernel reads at two places.
+The traffic does not include three things: caches between HBM and a GPU's cores (50 MB on an H100),
+several passes of a sort or a scatter, and the second read of an operand that one kernel reads at
+two places.
 """
 
 import re

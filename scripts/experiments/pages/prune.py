@@ -56,7 +56,7 @@ def tables(results: dict) -> list[tuple[str, Sequence[str], Rows]]:
 
 
 def accuracy_table(results: dict) -> tuple[str, Sequence[str], Rows]:
-    """Accuracies by criterion and stage, the spread over criteria, and Friedman's test."""
+    """Accuracies by criterion and stage, the range over criteria, and Friedman's test."""
     accuracy = results["accuracy"]
     stages = list(accuracy["spread"])
     rows = [

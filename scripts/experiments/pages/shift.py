@@ -46,8 +46,8 @@ def findings(results: dict) -> dict[str, Any]:
 
     The findings are changes of the distance at drops of the learning rate, noise floors, distances
     divided by learning rates, changes of moments, and accuracies. The entry `settled` is the number
-    of first epochs that changes of moments leave out. Each other entry is a list of records; a
-    record names its networks, and its statistics if there are several.
+    of epochs at the start for which changes of moments are not counted. Each other entry is a list
+    of records; a record names its networks, and its statistics if there are several.
     """
     runs, rates = results["runs"], results["learning_rate"]
     drops = [e for e in range(1, len(rates)) if rates[e] < rates[e - 1]]
