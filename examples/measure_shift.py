@@ -48,8 +48,8 @@ for i in range(60):
         weights.save(f"step{i + 1}.safetensors", model)
 
 # %% [markdown]
-# The two checkpoints are evaluated in inference mode, on the same 512 inputs. The model was
-# not trained on these inputs.
+# The two checkpoints are evaluated in inference mode, on the same 512 inputs, which
+# were not used in training.
 
 # %%
 model.eval()

@@ -196,7 +196,7 @@ def provenance(script: str) -> dict[str, Any]:
 
 
 def _without_folders(argument: str) -> str:
-    """The argument, with only the last part of an absolute path, alone or after `--option=`."""
+    """The argument; of an absolute path, alone or after `--option=`, only the last part remains."""
     path = re.sub(r"^--[^=]*=", "", argument)
     option = argument.removesuffix(path)
     return option + Path(path).name if path.startswith("/") else argument

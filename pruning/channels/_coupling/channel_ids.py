@@ -82,7 +82,7 @@ class Pinned(NamedTuple):
 
     The last of `equations` pins the ids. The calls, branches and loops around this equation come
     before it, outermost first. `axes` has the numbers of the parameters' axes that have the pinned
-    ids. `new` has the numbers of those axes with ids that were not `normed` before. If `normed` is
+    ids. `new` has the numbers of the axes whose ids were not `normed` before. If `normed` is
     true, `resized` can remove the channels, but the model itself cannot run with fewer channels.
     The equation then sums over activations, as a norm does, or has a constant that varies along the
     channels. With fewer channels, a norm would divide by another width. If an input or output of

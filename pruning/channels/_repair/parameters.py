@@ -42,7 +42,7 @@ class Addend(NamedTuple):
     spread: Callable[[Array], Array]
 
     def mean(self, change: Array, like: Array) -> Array:
-        """The change of the parameter that fits a `change` of the sum best, which is a mean."""
+        """The best change of the parameter for a `change` of the sum: a mean over the elements."""
 
         def spread(x: Array) -> Array:
             return jnp.broadcast_to(self.spread(x), change.shape).astype(change.dtype)
@@ -121,7 +121,7 @@ class Network(NamedTuple):
         constant: Callable[[Leaf], T],
         step: Callable[[Fact, Equation, list[T]], Sequence[T]],
     ) -> list[T]:
-        """Evaluate the program by the function `interpret`, with `step(fact, eqn, operands)`."""
+        """Evaluate the program by the function `interpret`; `step` also gets an equation's fact."""
         facts = iter(self.facts)
         return interpret(self.program, values, constant, lambda eqn, x: step(next(facts), eqn, x))
 

@@ -283,8 +283,8 @@ def match_names(
     """For each group, the given names whose layers make channels of the group.
 
     Raises:
-      ValueError: A name matches no layer that makes channels of a group. The error calls the names
-        by the name of the caller's `argument`, and shows some layers.
+      ValueError: A name matches no layer that makes channels of a group. The error names the
+        caller's `argument`, and shows some layers.
     """
     names = list(names)
     made = [[f"/{p.path}/" for p in producers(group)] for group in groups]

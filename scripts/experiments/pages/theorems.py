@@ -115,7 +115,7 @@ def _findings(shown: Mapping[str, Highlight], curves: dict) -> str:
 
 
 def _entries(claims: list[dict], shown: Mapping[str, Highlight], out: Path) -> str:
-    """The filter of the page, and all cards.
+    """The controls that filter the cards, and all cards.
 
     The style sheet hides the cards that are not chosen.
     """

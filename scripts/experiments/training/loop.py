@@ -89,7 +89,8 @@ def train(
       seeds: Seeds of the networks.
       out: Folder of the run, for checkpoints, metrics and the trace.
       view: The display that shows the progress.
-      interrupted: A flag that signals set. If the flag is set, the run saves its state and ends.
+      interrupted: A flag that SIGTERM or Ctrl-C sets. If the flag is set, the run saves its state
+        and ends.
       extras: Further options of the run, by default none.
       init: A function of the seeds that returns the state before the first step; by default the
         trainer's `init_state`.
