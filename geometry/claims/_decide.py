@@ -157,7 +157,7 @@ def _complete(
 
 
 def sources(claims: Iterable[Claim]) -> dict[str, Draws | Callable]:
-    """The sources of all numbers in the claims' checks, by name.
+    """The draws and computed functions that give the numbers of the claims' checks, by name.
 
     The name of draws is the name of their function. The name of a computed number consists of the
     names of its claim and its check.

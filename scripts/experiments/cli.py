@@ -26,7 +26,7 @@ from experiments.texts import printable
 
 START = time.monotonic()
 # The smallest limit on the address space that a command accepts, in bytes. The smallest training
-# run maps 2.6 GB.
+# run needs 2.6 GB of address space.
 ADDRESS_SPACE = 4 * 2**30
 LIBRARIES = ("jaxnorm", "jax", "flax", "optax", "orbax-checkpoint")
 

@@ -286,7 +286,7 @@ def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds
         sets.pin(b[1])
     weights = [(value, axis) for value, axis in zero if value.given]
     chosen = [(value, axis) for value, axis in zero if value.chosen]
-    if not weights and len(chosen) == 1:  # if data chose both factors, either is the weight
+    if not weights and len(chosen) == 1:  # a single factor that the data chose is the weight
         weights = chosen
     factors, found = weights or zero[:1], bool(weights)
     sets.zeroed += [sets.requirement_of(value, axis, weight=found) for value, axis in factors]

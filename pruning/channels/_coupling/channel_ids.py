@@ -148,15 +148,15 @@ class UnionFind:
         self.states: dict[tuple[int, ...], tuple[tuple[Equation, ...], Vector]] = {}
         # for each reshape equation, by Python's `id()` of the equation, how it splits axes
         self.splits: dict[int, Split] = {}
-        # whether the whole program has been read; no further removal is then forbidden
+        # true after the whole program has been read, when no further removal is forbidden
         self.settled = False
         # for each id that is a root, whether its channel is removed; empty if no channel is removed
         self.removed = np.zeros(0, bool)
         self.pinned: list[Pinned] = []
         # ids along axes over which activations are summed, or along which a constant varies
         self.normed = fixed(0)
-        # arrays that must be zero or uniform at removed channels, because a sum over channels
-        # leaves out their elements at removed channels
+        # arrays that must be zero, or have equal elements, at removed channels, because a sum over
+        # channels leaves these elements out
         self.zeroed: list[Requirement] = []
         self.singular: list[Requirement] = []  # arrays that must not be zero, such as divisors
 

@@ -4,8 +4,9 @@ The traffic is the number of bytes of the operands and results of every kernel o
 computation. If a kernel reads only slices or rows of an operand, only the bytes of these slices or
 rows count. If a kernel updates a result in place, only the written part counts. Reads and writes of
 a TPU's vector memory do not count as traffic. The traffic includes copies from HBM to vector
-memory, and the padding of tiles. The body of a loop counts once for each iteration, or once if the
-number of iterations is unknown. For a conditional, the branch with the most traffic counts.
+memory, and the padding of tiles. The body of a loop is counted once for each iteration, or once if
+the number of iterations is unknown. Of the branches of a conditional, only the branch with the most
+traffic is counted.
 
 The traffic does not include three things: caches between HBM and a GPU's cores (50 MB on an H100),
 several passes of a sort or a scatter, and the second read of an operand that one kernel reads at

@@ -186,7 +186,7 @@ def write(
 ) -> int:
     """Write tensors to shards as they are given, and then the index.
 
-    The function returns the number of elements.
+    The function returns the number of elements of all tensors.
     """
     placed: dict[str, int] = {}
     elements = total = 0

@@ -22,7 +22,7 @@ PAIRS = ["-".join(pair) for pair in pruning.ranking.PAIRS]
 LEVEL = 0.05
 # margin of the test whether the mean weight is equivalent to 0, in standard deviations of weights
 MEAN_MARGIN = 0.05
-BAND = (0.025, 0.975)  # The ends of the band are these quantiles over random Gaussian layers.
+BAND = (0.025, 0.975)  # quantiles over random Gaussian layers: the ends of a band
 TESTS = {
     "normal": "weights are N(0, c²) (Kolmogorov-Smirnov)",
     "symmetry": "weights are symmetric about 0",
@@ -82,7 +82,7 @@ def above(results: dict[str, Any], threshold: float = 0.9) -> dict[str, tuple[in
 def rankings(
     kernels: Mapping[str, np.ndarray], *, ratio: float, gaussian_layers: int
 ) -> dict[str, Any]:
-    """The rankings and tests of every layer, and the band of Gaussian layers for every shape."""
+    """The rankings and tests of every layer, and quantiles of Gaussian layers of every shape."""
     filters = {
         name: np.asarray(pruning.filter_matrix(jnp.asarray(kernel, jnp.float32)))
         for name, kernel in kernels.items()

@@ -171,7 +171,7 @@ def _stage_panels(accuracy: dict) -> list[str]:
     stages = list(accuracy["spread"])
     by_criterion = [accuracy["by criterion"][criterion] for criterion in CRITERIA]
     values = [[by_stage[stage]["values"] for stage in stages] for by_stage in by_criterion]
-    networks = 100 * np.moveaxis(np.array(values), -1, 0)  # % by network, criterion and stage
+    networks = 100 * np.moveaxis(np.array(values), -1, 0)  # accuracies in %
 
     def paint(axes: Axes, values: np.ndarray) -> None:
         for i, series in enumerate(CRITERIA.values()):
