@@ -186,9 +186,9 @@ EQUATIONS_18_TO_20 = claim(
     printed=r"Appendix B, Equations 18 and 19: for $i = \operatorname{arg\,min}\,|w x_i|$ over "
     r"$a_i \ne 0$, and “for a sufficiently small” $\varepsilon > 0$, $(w - (1 + \varepsilon)(w "
     r"x_i/\|x_i\|)\,x_i^\top)\,x_i < 0$",
-    corrected=r"Of all samples with $a_j \ne 0$, the sample $x_i$ must have the smallest $|w "
-    r"x_i|/\|x_i\|$. Here the $a_j$ are the coefficients of a linear relation $\sum_j a_j y_j = 0$ "
-    r"that the outputs $y$ of all earlier neurons satisfy. The new neuron must be $w - (1 + "
+    corrected=r"Let $a_j$ be the coefficients of a linear relation $\sum_j a_j y_j = 0$ that the "
+    r"outputs $y$ of all earlier neurons satisfy. Of all samples with $a_j \ne 0$, the sample "
+    r"$x_i$ must have the smallest $|w x_i|/\|x_i\|$. The new neuron must be $w - (1 + "
     r"\varepsilon)(w x_i/\|x_i\|^2)\,x_i^\top$",
     fault="false in a case",
     why="The distance between the neuron $w$ and the plane of neurons orthogonal to $x_i$ is $|w "

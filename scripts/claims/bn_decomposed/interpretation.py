@@ -67,7 +67,7 @@ IMAGE = claim(
         "is a surface of dimension 2, and a rank that is computed from singular values can be 2.",
     ),
     why=r"If no two of the weights $w_i$ are parallel, the functions $\max(0, w_i \cdot x)$ have "
-    "kinks on different lines. Therefore the functions are linearly independent.",
+    "kinks on different lines, so the functions are linearly independent.",
 )
 
 
@@ -99,7 +99,7 @@ INTERPRETATION = claim(
     remark=Remark(
         "over-reading",
         "For many samples, the tree and a random network have nearly the same norm ratio and "
-        "nearly the same angle of the odd point. But in the tree, the cluster collapses into one "
+        "nearly the same angle of the odd point, but in the tree, the cluster collapses into one "
         r"direction. In a random network, the angles in the cluster are about $3\pi/n$.",
     ),
     why="In the limit of the tree, if the smallest or largest sample escapes, the ratio of norms "

@@ -112,7 +112,7 @@ THEOREM_13 = claim(
     r"$\operatorname{E}[X']$ has rank one",
     fault="false",
     why=r"For every neuron, the mean output is $\operatorname{E} \operatorname{ReLU}(w \tilde x) "
-    r"= \sigma\|\tilde x\|/\sqrt{2\pi}$ with $\sigma^2 = 2\alpha/d$. Therefore all columns of "
+    r"= \sigma\|\tilde x\|/\sqrt{2\pi}$ with $\sigma^2 = 2\alpha/d$, so all columns of "
     r"$\operatorname{E}[X']$ are parallel. Equations 105 to 110 are about squared norms, for "
     "which the statement of Theorem 13 is true.",
 )

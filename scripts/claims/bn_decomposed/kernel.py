@@ -52,7 +52,7 @@ EQUATION_8 = claim(
     remark=Remark(
         "over-reading",
         "The paper says that the expected product of two samples after a layer “appears to be "
-        r"intractable”. But if $\theta$ is the angle between the recentred samples, the expected "
+        r"intractable”. For an angle $\theta$ between the recentred samples, the expected "
         r"product is $\|\tilde x_i\| \|\tilde x_j\| (\sin\theta + (\pi - \theta) "
         r"\cos\theta)/(2\pi)$.",
     ),
@@ -100,8 +100,8 @@ INEQUALITY = claim(
     "one of the vectors is 0",
     fault="false in a case",
     why=r"For an angle $\theta$ between the vectors, $K(x, y) - x \cdot y$ is "
-    r"$\|x\|\|y\|(\sin\theta - \theta \cos\theta)/\pi$. This difference is 0 at $\theta = 0$, and "
-    r"positive for $\theta$ in $(0, \pi]$.",
+    r"$\|x\|\|y\|(\sin\theta - \theta \cos\theta)/\pi$, which is 0 at $\theta = 0$, and positive "
+    r"for $\theta$ in $(0, \pi]$.",
 )
 
 

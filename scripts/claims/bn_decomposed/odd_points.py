@@ -132,7 +132,7 @@ FIGURE_3 = claim(
     why=r"A layer multiplies the squared angle $\theta^2$ between two points of the cluster by "
     r"$\alpha(1 - 2\theta/(3\pi))$ with $\alpha = n^2/(n^2 - 2n + 2)$. The angle stops changing "
     "when this factor is 1. For 50 points, the distance of two points of the cluster is 0.0037 "
-    "times the distance of the odd point from the centre of the cluster. Therefore the cluster in "
+    "times the distance of the odd point from the centre of the cluster, so the cluster in "
     "a figure looks like a single point.",
 )
 

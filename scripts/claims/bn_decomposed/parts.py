@@ -114,7 +114,7 @@ RANK_OF_A_PRODUCT = claim(
     corrected=r"The bound is $\operatorname{rank}(AB) \le \min(\operatorname{rank} A, "
     r"\operatorname{rank} B)$, and Gaussian matrices attain it",
     why=r"The inequality $\operatorname{rank}(AB) \le \max(\operatorname{rank} A, "
-    r"\operatorname{rank} B)$ is true. But the argument that linear layers cannot increase the "
+    r"\operatorname{rank} B)$ is true, but the argument that linear layers cannot increase the "
     "rank of a batch needs the minimum of the two ranks.",
 )
 

@@ -71,7 +71,7 @@ THEOREM_3_1 = claim(
         "circle, the bound is 50, but the mean number of rows is 5.4.",
     ),
     why="Each additional row raises the rank with a conditional probability of at least "
-    r"$\gamma$. So a rise of the rank takes at most $1/\gamma$ rows on average. Equation 27 "
+    r"$\gamma$, so a rise of the rank takes at most $1/\gamma$ rows on average. Equation 27 "
     r"prints $\gamma(X^{(t+1)})$ and means $\gamma(X^{(t)})$, without consequences. The "
     "definition of $r_t$ leaves out the word rank, and has $X^{(r)}$ in place of $X^{(t)}$.",
 )
@@ -109,7 +109,7 @@ INDEPENDENT_STEPS = claim(
     r"of at least $\gamma$. The proof of Theorem 3 needs only this probability",
     fault="false",
     why="If many rows are needed until a row is active for the first sample, one of these rows is "
-    "probably active for the second sample. Then the second sample needs no additional row.",
+    "probably active for the second sample, which then needs no additional row.",
 )
 INDEPENDENT_STEPS.mean(
     "Cov(y₁, y₂) = 0 of 2 points at right angles", 0.0, ROWS, "covariance", form="rejected"
@@ -150,8 +150,8 @@ THEOREM_3_2 = claim(
         r"The paper requires $\alpha > 2$, but $\alpha > 1$ is enough. The number of rows $\alpha "
         r"n/\gamma$ must be an integer, and may be rounded down.",
     ),
-    why="The number $y$ of rows is stochastically below a sum of $n$ geometric variables. "
-    "Therefore the probability of rank $n$ is at least the probability of $n$ successes in $d$ "
+    why="The number $y$ of rows is stochastically below a sum of $n$ geometric variables, "
+    "so the probability of rank $n$ is at least the probability of $n$ successes in $d$ "
     "trials.",
 )
 

@@ -34,7 +34,7 @@ HYPOTHESES_OF_THEOREM_14 = claim(
     "for any batch with $R > n/(n - 1)$",
     fault="false",
     why=r"By Definition 12, an invariant representation has $R = \sqrt{n^2 - 2n + 2}/(n - 1)$, "
-    "which is smaller than $n/(n - 1)$. Therefore no batch satisfies the hypotheses of Theorem 14.",
+    "which is smaller than $n/(n - 1)$, so no batch satisfies the hypotheses of Theorem 14.",
 )
 
 
@@ -121,10 +121,10 @@ THEOREM_14_3 = claim(
         "over-reading",
         r"The vector $\hat\nu$ is the output for the mean of the cluster. The output $x_1'$ is "
         r"orthogonal to $\hat\nu$, but not to the mean of the outputs for the samples of the "
-        "cluster. Therefore the batch after a layer is not an invariant representation, and "
+        "cluster, so the batch after a layer is not an invariant representation, and "
         "Theorem 14 does not apply to the next layer.",
     ),
-    why=r"The recentred vectors satisfy $\tilde x_1 = -(n - 1)\tilde\nu$. Therefore no neuron is "
+    why=r"The recentred vectors satisfy $\tilde x_1 = -(n - 1)\tilde\nu$, so no neuron is "
     r"active at $\tilde x_1$ and at $\tilde\nu$.",
 )
 

@@ -38,7 +38,7 @@ EQUATIONS_61_AND_62 = claim(
     corrected=r"The bound of Equation 62 holds for $n \ge 4$ samples. With three samples, there "
     "is no pair of inner samples",
     fault="false in a case",
-    why="For $n = 3$, the factor $2n - 7$ is negative, so the printed bound is negative. But the "
+    why="For $n = 3$, the factor $2n - 7$ is negative, so the printed bound is negative, but the "
     "geometric sum is positive.",
 )
 
@@ -182,7 +182,7 @@ EQUATIONS_81_TO_94 = claim(
     r"most $2\sqrt{2}/(n - 2)$",
     why="The check compares the inner products of Equations 81, 82, 89 and 90 together with the "
     "norms of Equations 63 and 74. In the limit of many layers, the sums $C$ and $D$ vanish "
-    r"relative to $A$ and $B$. Therefore the sharp bound of the cosine is $1/\sqrt{2((n - 1)^2 + "
+    r"relative to $A$ and $B$, so the sharp bound of the cosine is $1/\sqrt{2((n - 1)^2 + "
     "1)}$ (Theorem 11, item 4). For many samples, the bound of Equation 93 is nearly equal to the "
     "sharp bound.",
 )

@@ -147,7 +147,7 @@ EQUATIONS_29_TO_35 = claim(
     covers="Equations 34a, 34b, 34c, 35a, 35b, 35c, 35d, 35e and 35f",
     printed=r"Appendix C: for positive transformations, $\Delta_{t_1} = \Delta_{t_2}$ (Equation "
     r"31). For negative transformations, “equation (32) still holds”: the mean is above $\Delta/n$",
-    why="While no clusters merge, the middle gaps keep their values. Therefore each row contains "
+    why="While no clusters merge, the middle gaps keep their values, so each row contains "
     "the first middle gap, and the largest entry of the row exceeds the first middle gap. "
     "Equation 31 is about positive transformations. A negative transformation reverses the order "
     "of the clusters. With five clusters or more, the gap $c_3 - c_2$ is then between other "

@@ -69,7 +69,7 @@ def _first_layer(x: Array) -> np.ndarray:
 THEOREM_11_1 = claim(
     "Theorem 11, item 1",
     "The smallest and the largest sample are orthogonal from layer 1 on",
-    why="Rows are monotone in the samples and contain zeros. Therefore each row is 0 at the "
+    why="Rows are monotone in the samples and contain zeros, so each row is 0 at the "
     "smallest or at the largest sample.",
 )
 

@@ -203,8 +203,8 @@ EQUATION_56 = claim(
     corrected=r"The numerator of the cosine must be $\sum_{L_2} c^2$, without the square root, as "
     "in Equations 53 and 57",
     fault="misprint",
-    why="The printed numerator has the unit of $c$, and the denominator has the unit of $c^2$. "
-    "Therefore the printed cosine depends on the unit. We read Equation 56 from a text extraction "
+    why="The printed numerator has the unit of $c$, and the denominator has the unit of $c^2$, "
+    "so the printed cosine depends on the unit. We read Equation 56 from a text extraction "
     "of the PDF, so the square root may be an error of the extraction.",
 )
 

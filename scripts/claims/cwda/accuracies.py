@@ -88,7 +88,7 @@ TABLE_4 = claim(
     remark=Remark(
         "over-reading",
         "Before fine-tuning, the accuracies of the criteria differ by up to 8.32 percentage "
-        "points. But Table 4 does not show that one criterion is better than another. Friedman's "
+        "points, but Table 4 does not show that one criterion is better than another. Friedman's "
         "test gives $p = 0.126$ after fine-tuning and $p = 0.029$ before fine-tuning, or 0.058 "
         "after correction for two tests. One row of Table 4 belongs to another trained network: "
         "ResNet56 on CIFAR10 (2) has an accuracy of 93.2 before pruning, not 92.97.",

@@ -91,7 +91,7 @@ THEOREM_5_2 = claim(
     "filters than dimensions, the angles of all pairs cannot be right angles at the same time",
     remark=Remark(
         "over-reading",
-        "As $d$ grows, the angle of each pair of filters tends to a right angle. But if the "
+        "As $d$ grows, the angle of each pair of filters tends to a right angle, but if the "
         r"number $N$ of filters exceeds the number $d$ of dimensions, the largest $|\cos|$ is at "
         r"least $\sqrt{(N - d)/(d(N - 1))}$.",
     ),
@@ -144,7 +144,7 @@ THEOREM_5_3 = claim(
     "the variance $3c^2/2$",
     remark=Remark(
         "over-reading",
-        "As $d$ grows, the ratio of two sides of the triangle in Figure 7 tends to 1. But the "
+        "As $d$ grows, the ratio of two sides of the triangle in Figure 7 tends to 1, but the "
         "difference of two sides keeps the variance $3c^2/2$.",
     ),
     why="Squared distances of filters have the mean $2c^2d$ and the variance $8c^4d$. If two "
@@ -250,8 +250,8 @@ SECTION_4_3 = claim(
         ),
     ),
     why=r"At initialization, all gains are 1, and a constant 1 has the distance $\Phi(1) = 0.841$ "
-    "from a Gaussian. Fully connected weights are as Gaussian as convolutions at initialization. "
-    "Therefore the statement is about training, not about kinds of parameters.",
+    "from a Gaussian. Fully connected weights are as Gaussian as convolutions at initialization, "
+    "so the statement is about training, not about kinds of parameters.",
     reason="The paper tested the parameters of VGG16-BN, which we do not have. We tested the "
     "parameters of a trained ResNet-20.",
 )

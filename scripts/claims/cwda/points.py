@@ -137,9 +137,9 @@ LEMMA_6 = claim(
     "Points of an affine hyperplane $P$ complete independent vectors to a basis, "
     "unless all of the vectors are in $P$",
     why="If no point of $P$ were independent of the vectors, $P$ would lie in the span of the "
-    "vectors (Equation 54). But the dimension of the span is too small (Equations 55 and 56), or "
+    "vectors (Equation 54), but the dimension of the span is too small (Equations 55 and 56), or "
     "the span is $P$. The last line of the induction is for $n - k = l + 1$. Lemma 6 requires "
-    "that not all vectors $a_i$ belong to the hyperplane $P$. This condition is needed only if "
+    "that not all vectors $a_i$ belong to the hyperplane $P$, which is needed only if "
     "$v_0$ is in the subspace $W$.",
 )
 

@@ -50,7 +50,7 @@ PROPOSITION_5 = claim(
     corrected="The coordinates of the random vector must be independent. For norms of filters, "
     r"the coordinates are the absolute values $|x_1|, \dots, |x_n|$ of the weights",
     fault="false in a case",
-    why="The functions $f = x_1$ and $g = x_2$ are increasing. But for the vector $(z, -z)$ with "
+    why="The functions $f = x_1$ and $g = x_2$ are increasing, but for the vector $(z, -z)$ with "
     r"a standard normal $z$, the mean of $f g$ is $-1$, which is less than $E\,f\,E\,g = 0$.",
 )
 PROPOSITION_5.mean(
@@ -230,7 +230,7 @@ FIGURE_9 = claim(
     "In the layers of trained ResNets, the variances of the ratios follow $1/n$",
     results=(of_resnet20("“the estimation O(1/n) … is appropriate”", variances_of_ratios),),
     why="Any variance of $O(1/n)$ looks like $1/n$ in Figure 9. The ratio of two norms does not "
-    "change with the scale of the filter. So Figure 9 cannot show that filters have different "
+    "change with the scale of the filter, so Figure 9 cannot show that filters have different "
     "scales, which Figure 1 shows.",
     reason="The paper used trained networks that we do not have. Our numbers come from a trained "
     "ResNet-20.",

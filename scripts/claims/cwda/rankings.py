@@ -146,7 +146,7 @@ FIGURE_1 = claim(
     "in ResNet18, and 0.98, 0.98 and 1.00 in VGG16",
     why=r"Gaussian filters have $E\,\operatorname{Sp}(\ell_1, \ell_2) = 0.928$ in the layer of "
     "ResNet18 and 0.927 in the layer of VGG16 (Conclusion from Theorem 1). The values of Figure "
-    "1 are higher than the values of Gaussian filters. Therefore Figure 1 speaks against one "
+    "1 are higher than the values of Gaussian filters, so Figure 1 speaks against one "
     "scale $c$ for all filters: scales with a spread of 4 to 5 % give the printed values.",
     results=(
         *of_networks(
@@ -174,7 +174,7 @@ EQUATION_1 = claim(
     remark=Remark(
         "over-reading",
         "If a share $p$ of the filters is pruned, two unrelated rankings have the overlap $p$ on "
-        "average. Therefore compare an overlap with $p$, not with 0.",
+        "average, so compare an overlap with $p$, not with 0.",
     ),
 )
 EQUATION_1.mean(

@@ -67,9 +67,9 @@ APPROXIMATELY_MONOTONIC = claim(
     printed="Section 3.2: “if both Var(X̂/Ŷ) and Var(Ŷ/X̂) are small enough, then we have the Sp "
     r"between X and Y is close to 1”, used with a bound $O(1/\text{dim})$ on both "
     "variances",
-    corrected=r"Let $|\log(x_i/y_i) - m| \le \varepsilon$ for a number $m$ and the scores $x_i$ "
-    "and $y_i$ of all filters. Then the two scores rank the filters $i$ and $j$ in the same order "
-    r"if $|\log(y_i/y_j)| > 2\varepsilon$. If the logarithms of the scores of many filters are "
+    corrected=r"If $|\log(x_i/y_i) - m| \le \varepsilon$ for a number $m$ and the scores $x_i$ and "
+    "$y_i$ of all filters, the two scores rank the filters $i$ and $j$ in the same order for "
+    r"$|\log(y_i/y_j)| > 2\varepsilon$. If the logarithms of the scores of many filters are "
     r"jointly normal, Spearman's ρ is $(6/\pi)\arcsin(r/2)$ with $r \ge \sqrt{1 - "
     r"\operatorname{Var}(\log X/Y)/\operatorname{Var}(\log Y)}$",
     fault="false",
@@ -197,7 +197,7 @@ THEOREM_1 = claim(
         r"$(\pi - 1)/(2n)$, which is larger than the bound $1/n$ of Theorem 1. A bound of a "
         "variance implies nothing about ranks.",
     ),
-    why="The direction of a Gaussian filter is independent of its length. Therefore "
+    why="The direction of a Gaussian filter is independent of its length, so "
     r"$E(\ell_1/\ell_2)^j = E\,\ell_1^j/E\,\ell_2^j$ and $\operatorname{Var}(\ell_1/\ell_2) = (1 "
     r"+ \text{CV}_1^2)/(1 + \text{CV}_2^2) - 1$ with $\text{CV}_1^2 = (\pi/2 - 1)/n$ and "
     r"$\text{CV}_2^2 \approx 1/(2n)$. Equation 25 drops the covariance of $\ell_1$ and $\ell_2$, "
@@ -265,7 +265,7 @@ THEOREM_1_PROOF = claim(
     r"(E(\ell_1(X))/E(\ell_2(X)))^2\,\operatorname{Var}(\hat\ell_2(X)/\hat\ell_1(X))$”",
     corrected=r"On the right side, the variance must be of $\ell_2/\ell_1$ without hats",
     fault="misprint",
-    why="The same variance is on both sides of the printed equation. Therefore the factor "
+    why="The same variance is on both sides of the printed equation, so the factor "
     r"$(E\,\ell_1/E\,\ell_2)^2$ would have to be 1, but the factor is nearly $2n/\pi$.",
 )
 THEOREM_1_PROOF.variance(

@@ -31,7 +31,7 @@ claim = partial(Claim, "CWDA")
 SECTION_4_1_1 = claim(
     "Section 4.1 (1)",
     "The network must be trained well enough for CWDA",
-    reason="The statement is qualitative, so no number could contradict the statement. But an "
+    reason="The statement is qualitative, so no number could contradict the statement, but an "
     "untrained Gaussian initialization satisfies CWDA exactly.",
 )
 
@@ -102,7 +102,7 @@ SECTION_4_1_2 = claim(
         "from 0.923 for 64 filters to 0.930 for many filters.",
     ),
     why=r"The criteria Fermat and GM measure distances from a center, which lies $\sqrt{d/N}\,c$ "
-    r"from 0. Therefore the scores by Fermat and GM have the variance of $\ell_2$ and, in "
+    r"from 0, so the scores by Fermat and GM have the variance of $\ell_2$ and, in "
     r"addition, noise with $2/N$ of the variance of $\ell_2$.",
 )
 SECTION_4_1_2.add(layer_spearman("E Sp(l2, GM) = 0.9786 of 64 filters", "l2", "gm"))
@@ -189,7 +189,7 @@ SECTION_4_1_3 = claim(
     remark=Remark(
         "over-reading",
         "The difference between an entry of the covariance and the same entry of $c^2I$ decreases "
-        r"like $1/\sqrt d$. But the whole covariance matrix is near $c^2I$ only if there are far "
+        r"like $1/\sqrt d$, but the whole covariance matrix is near $c^2I$ only if there are far "
         "fewer filters than dimensions.",
     ),
     why="An entry of the covariance off the diagonal has the variance $c^4/d$. Together, the "

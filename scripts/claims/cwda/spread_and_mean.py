@@ -104,7 +104,7 @@ TEST_2 = claim(
         "20 % of all cases.",
     ),
     why=r"The squares $(\sigma_j/\text{mean} - 1)^2$ have a skewed distribution. If the mean of "
-    "the squares is small, their standard deviation is small too. Therefore $t$ is too often far "
+    "the squares is small, their standard deviation is small too, so $t$ is too often far "
     "below 0. If the standard deviations differ by exactly the margin, the statistic $(n - "
     r"1)s^2/(\text{margin} \cdot \text{mean})^2$ of the $\sigma_j$ has nearly a $\chi^2$ "
     "distribution.",
@@ -164,9 +164,9 @@ def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
     """The paper's third test, read literally: a t test of |μ| ≤ margin · S with S the *variance*.
 
     The hypothesis is that the mean is small. The paper concludes from a test without rejection that
-    the hypothesis is true. But with few weights, the test seldom rejects. The margin has the wrong
+    the hypothesis is true, but with few weights, the test seldom rejects. The margin has the wrong
     unit, because S is the variance. For weights of standard deviation 0.02 and a margin of 0.05,
-    the allowed mean is 0.001 standard deviations. Therefore a test at the level 5% rejects in 9.1%
+    the allowed mean is 0.001 standard deviations, so a test at the level 5% rejects in 9.1%
     of the cases at μ = 0 and n = 2000, instead of almost never.
     """
     h = promote_to_float32(x).ravel()
@@ -219,8 +219,8 @@ TEST_3 = claim(
         r"reject $\mu \ge \varepsilon \cdot S$ and $\mu \le -\varepsilon \cdot S$ show that the "
         r"mean $\mu$ is small.",
     ),
-    why="A mean has the unit of a weight, but a variance has the unit of a squared weight. "
-    "Therefore the result of the printed test changes if all weights are multiplied by a number.",
+    why="A mean has the unit of a weight, but a variance has the unit of a squared weight, "
+    "so the result of the printed test changes if all weights are multiplied by a number.",
 )
 
 

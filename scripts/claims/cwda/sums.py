@@ -28,12 +28,12 @@ THEOREM_2 = claim(
     remark=Remark(
         "hypothesis",
         "The Fermat point is 0 only in expectation. In a layer of $N$ filters, the Fermat point "
-        r"and the centroid are at a distance of about $c\sqrt{d/N}$ from 0. This distance is "
+        r"and the centroid are at a distance of about $c\sqrt{d/N}$ from 0, which is "
         r"$1/\sqrt N$ of the length of a filter. In Theorem 2, the covariance is $\sigma I$ in "
         r"the main text and $\sigma^2I$ in the appendix.",
     ),
-    why=r"The mean distance $E\|F - v\|$ is convex in $F$ and has equal values at $F$ and $-F$. "
-    "Therefore the minimum of the mean distance is at 0. The convexity argument holds for any "
+    why=r"The mean distance $E\|F - v\|$ is convex in $F$ and has equal values at $F$ and $-F$, "
+    "so the minimum of the mean distance is at 0. The convexity argument holds for any "
     "distribution that is symmetric about 0.",
 )
 
@@ -111,7 +111,7 @@ THEOREM_3 = claim(
         "of norms and the sum of squared norms, each divided by its mean, does not depend on $c$.",
     ),
     why=r"The ratio $\sum r/\sqrt{\sum r^2}$ is independent of $\sum r^2$, because the direction "
-    "of a Gaussian vector is independent of the length of the vector. Hence "
+    "of a Gaussian vector is independent of the length of the vector, so "
     r"$\operatorname{Var}(F_1/F_2) = k(n - 1 + q)/(nk - 2) - (nk/(nk - 1))^2$ with $q = "
     r"E\,r^2/(E\,r)^2$.",
 )
@@ -172,20 +172,19 @@ def limit(*, shared: bool = False) -> float:
 
 EQUATION_8 = claim(
     "Equation 8, by Theorem 3",
-    "Theorem 3 holds for the vectors $a_i = P - v_i$ from the filters $v_i$ to a filter $P$. "
-    "Therefore the sum of distances and the sum of squared distances rank the filters alike",
+    "Theorem 3 holds for the vectors $a_i = P - v_i$ from the filters $v_i$ to a filter $P$, "
+    "so the sum of distances and the sum of squared distances rank the filters alike",
     printed="Section 3.2 (3), before Equation 8: “According to the analysis in Section 3.2 (1) "
     "and Theorem 3, we have”; Theorem 3: “For n random variables ai ∈ Rk follow N(0, c2 ·"
     " Ik).”",
-    corrected="Equation 8 is true: the two sums rank the filters alike. But if the two sums are "
-    "divided by their means, the ratio of the sums has the variance $(1 + 3/n)/(8k)$. This "
-    "variance does not tend to 0 as the number $n$ of vectors grows",
+    corrected="Equation 8 is true: the two sums rank the filters alike. If the two sums are "
+    "divided by their means, the ratio of the sums has the variance $(1 + 3/n)/(8k)$, which does "
+    "not tend to 0 as the number $n$ of vectors grows",
     fault="false in a case",
     why="All vectors $a_i = P - v_i$ contain the filter $P$, but the proof of Theorem 3 assumes "
     r"independent vectors. The two sums increase with $\|P\|$, so the two sums rank the filters "
-    "alike. But the relative increase of the sum of squared distances is twice the relative "
-    r"increase of the sum of distances. Therefore the ratio of the sums varies with $\|P\|$ for "
-    "every $n$.",
+    "alike. The relative increase of the sum of squared distances is twice the relative increase "
+    r"of the sum of distances, so the ratio of the sums varies with $\|P\|$ for every $n$.",
 )
 
 

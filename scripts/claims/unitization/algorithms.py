@@ -102,11 +102,11 @@ ALGORITHM_2 = claim(
     "and the bound is attained",
     remark=Remark(
         "over-reading",
-        "Theorem 3.1 assumes outputs of norm 1. But line 9 of Algorithm 2 divides an image $x$ by "
-        r"$\|x\|/(HW)$, where $HW$ is the number of pixels. Therefore an image has the norm $HW$ "
-        r"at $\alpha = 1$, and the bound of the distance between two sets of images is $2HW$, not "
-        r"2. For batch norm and $C$ channels, the bound is $2\sqrt{C\,HW}$, which is smaller than "
-        "$2HW$ if $HW > C$.",
+        "Theorem 3.1 assumes outputs of norm 1, but line 9 of Algorithm 2 divides an image $x$ by "
+        r"$\|x\|/(HW)$, where $HW$ is the number of pixels. At $\alpha = 1$, an image has the norm "
+        "$HW$, so the bound of the distance between two sets of images is $2HW$, not 2. For batch "
+        r"norm and $C$ channels, the bound is $2\sqrt{C\,HW}$, which is smaller than $2HW$ if $HW "
+        "> C$.",
     ),
     why=r"The sum in Algorithm 2 is $\sum \hat{x}^2 = HW\,n\,s$, and therefore $\|p\,\hat{x}\| = "
     r"\sqrt{n\,HW}$.",

@@ -38,7 +38,7 @@ EQUATION_8 = claim(
     "vector",
     remark=Remark(
         "over-reading",
-        "The layer of Equation 8 bounds $W$. But the layer can also increase $W$, by a factor of "
+        "The layer of Equation 8 bounds $W$, but the layer can also increase $W$, by a factor of "
         r"up to $1/(1 - \alpha)$.",
     ),
     why=r"The Lipschitz constant of the layer $g$ is $1/(1 - \alpha)$, which is the norm of the "
@@ -194,7 +194,7 @@ THEOREM_33 = claim(
         r"sum $\alpha_j\|x\| + (1 - \alpha_j)$, not only of $\alpha_j\|x\|$.",
     ),
     why=r"For $r \ge 1$ the smallest $\alpha$ gives the smallest divisor $m(r)$, and for "
-    r"$r < 1$ the largest $\alpha$ does. Therefore $\|g(x)\| \le r/m(r) \le "
+    r"$r < 1$ the largest $\alpha$ does, so $\|g(x)\| \le r/m(r) \le "
     r"\min(1/\min\alpha, \max(r, 1))$.",
 )
 

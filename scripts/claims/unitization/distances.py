@@ -40,10 +40,10 @@ EQUATIONS_2_AND_3 = claim(
     fault="false in a case",
     remark=Remark(
         "unit",
-        "The distance $W$ has the unit of the outputs. Therefore a constant can bound $W$ only if "
+        "The distance $W$ has the unit of the outputs, so a constant can bound $W$ only if "
         "the scale of the outputs is fixed.",
     ),
-    why="For $P(X > r) = 1/r$ and $Y = X + 1$, Equation 2 gives $W = 1$. But for $f(x) = x$, the "
+    why="For $P(X > r) = 1/r$ and $Y = X + 1$, Equation 2 gives $W = 1$, but for $f(x) = x$, the "
     "means of $f(X)$ and $f(Y)$ are infinite, so Equation 3 has no value.",
 )
 

@@ -214,7 +214,7 @@ ALGORITHM_3 = claim(
         "clipped weights are only some of these functions. The sigmoid at the end of the critic "
         "keeps the result below 1.",
     ),
-    why="The critic of the paper ends in a sigmoid. Therefore the difference of two means of the "
+    why="The critic of the paper ends in a sigmoid, so the difference of two means of the "
     "critic is below 1 for any samples. The check trains the critic for 20 steps instead of "
     "1,500 steps.",
 )

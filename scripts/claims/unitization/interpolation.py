@@ -65,8 +65,8 @@ EQUATION_10 = claim(
     r"E(\|Y\| - 1)_+)$ holds and is attained. After exact batch norm, $W \le 2(\alpha + (1 - "
     r"\alpha)\sqrt{d})$",
     why=r"The factor $\alpha/r + 1 - \alpha$ of Equation 10 is the weighted arithmetic mean of "
-    "$1/r$ and $1$, whereas Equation 9 has the weighted harmonic mean of $1/r$ and $1$. "
-    r"Therefore outputs of Equation 10 have the norm $\alpha + (1 - \alpha)r$, which can be "
+    "$1/r$ and $1$, whereas Equation 9 has the weighted harmonic mean of $1/r$ and $1$, "
+    r"so outputs of Equation 10 have the norm $\alpha + (1 - \alpha)r$, which can be "
     r"larger than $1/\alpha$.",
 )
 
@@ -256,7 +256,7 @@ LOST_INFORMATION = claim(
     r"ray to a point only at $\alpha = 1$",
     remark=Remark(
         "over-reading",
-        r"No affine map computes the input of unitization from the output. But for $\alpha < 1$, "
+        r"No affine map computes the input of unitization from the output, but for $\alpha < 1$, "
         "unitization loses no information, because different inputs have different outputs. At "
         r"$\alpha = 1$, all inputs on a ray from 0 have the same output.",
     ),

@@ -82,7 +82,7 @@ VANISHING = claim(
     printed="Section 1: “in the case of gradient vanishing, the ICS is totally eliminated”",
     remark=Remark(
         "hypothesis",
-        "If gradients vanish only in the first layers, the last layers still learn. Therefore the "
+        "If gradients vanish only in the first layers, the last layers still learn, so the "
         "outputs of the last layers move.",
     ),
     why="In a network of 20 sigmoid layers, the movement of the first layer's outputs is less "
@@ -113,9 +113,9 @@ BOUND_2 = claim(
     "initialized”",
     remark=Remark(
         "over-reading",
-        "The paper says that the bound 2 of $W$ “might be a severe problem”. But unitized outputs "
-        "lie on the unit sphere, which has the diameter 2. Therefore all unitized outputs satisfy "
-        "the bound.",
+        "The paper says that the bound 2 of $W$ “might be a severe problem”. Unitized outputs lie "
+        "on the unit sphere, which has the diameter 2, so all unitized outputs satisfy the bound "
+        "2.",
     ),
     why="Two points of the unit sphere are at most 2 apart, and opposite points are 2 apart.",
 )

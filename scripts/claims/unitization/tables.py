@@ -107,7 +107,7 @@ DEPTH = claim(
     remark=Remark(
         "over-reading",
         "The gain by unitization is 0.42 percentage points for ResNet-20, 0.13 points for "
-        "ResNet-110 and 0.28 points for ResNet-164. Therefore the gain does not decrease steadily "
+        "ResNet-110 and 0.28 points for ResNet-164, so the gain does not decrease steadily "
         "with the depth.",
     ),
     why="Table 1 gives a gain of $94.62 - 94.34$ for ResNet-164 and of $94.12 - 93.99$ for "
@@ -141,7 +141,7 @@ IMAGENET_GAINS = claim(
     "for the first method less than that of BN”; “the accuracy increases by over 1%”",
     remark=Remark(
         "over-reading",
-        "The abstract says “outperforms” without an exception. But the top-5 accuracy on crops is "
+        "The abstract says “outperforms” without an exception, but the top-5 accuracy on crops is "
         "93.22 % with unitization and 93.45 % with batch norm.",
     ),
 )

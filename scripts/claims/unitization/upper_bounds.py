@@ -169,7 +169,7 @@ LOW_DIMENSIONS = claim(
     "outputs with low dimensions and small noise whereas their control is NOT effective in other "
     "cases.”",
     corrected=r"For batch norm without noise in the statistics, $W$ is at most $\sqrt{2d}$ in "
-    r"every dimension $d$. This bound is $\sqrt{2}$ times $\sqrt{d}$, the root mean square norm "
+    r"every dimension $d$, which is $\sqrt{2}$ times $\sqrt{d}$, the root mean square norm "
     "of the outputs",
     fault="false",
     why="An upper bound cannot show that a method fails to control the shift. The printed bound, "
