@@ -84,11 +84,11 @@ def test_all_offsets_are_drawn_alike_often(key):
 
 
 def test_images_a_second_are_without_the_first_chunk_which_compiles():
-    clock = loop.Clock(images_per_step=16, skipped=1)
+    clock = loop.Clock(skipped=1)
     assert clock.speed == 0
-    for steps, seconds in ((10, 100.0), (10, 2.0), (5, 1.0)):
-        clock(SimpleNamespace(steps=steps, seconds=seconds, waiting=0.0))  # pyright: ignore[reportArgumentType]
-    assert clock.speed == 15 * 16 / 3
+    for images, seconds in ((160, 100.0), (160, 2.0), (80, 1.0)):
+        clock(SimpleNamespace(images=images, seconds=seconds, waiting=0.0))  # pyright: ignore[reportArgumentType]
+    assert clock.speed == 240 / 3
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.25])
