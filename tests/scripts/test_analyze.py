@@ -142,6 +142,14 @@ def committed():
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.parametrize("inside", ["checkpoints-1", "checkpoints-1/3/state"])
+def test_a_folder_anywhere_inside_a_run_is_refused(inside, tmp_path):
+    (tmp_path / inside).mkdir(parents=True)
+    (tmp_path / "recipe.json").write_text("{}")
+    with pytest.raises(InputError, match=r"^path must be the folder of a run"):
+        analyze.load(tmp_path / inside, (), 0)
+
+
 def test_layers_are_chosen_by_the_beginning_of_their_name(network, tmp_path, capsys):
     analyze.main(network, layers=("a", "norm"), ratio=0.375, out=tmp_path, gaussian_layers=20)
     results = json.loads((tmp_path / "results.json").read_text())

@@ -200,6 +200,8 @@ def test_the_command_resumes_and_its_page_has_an_answer(tmp_path, monkeypatch):
 
     monkeypatch.setattr(atlas, "runs", lambda seeds: list(runs))
     monkeypatch.setattr(atlas, "measure", measure)
+    monkeypatch.setattr(atlas_page, "figure", lambda results: "")
+    monkeypatch.setattr(atlas_findings, "DRAWS", 99)
     for _ in range(2):
         command.main(seeds=2, out=tmp_path)
     assert asked == list(runs)

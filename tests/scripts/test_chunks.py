@@ -42,11 +42,11 @@ def test_the_share_of_time_without_data_is_logged_and_shown(one, slow_data, monk
 
 
 def test_a_share_is_that_of_one_epoch_and_of_all_its_chunks():
-    clock = chunks.Clock(images_per_step=8, skipped=1)
+    clock = chunks.Clock(skipped=1)
 
     def chunk(seconds, waiting):
         empty: Any = None
-        return chunks.Chunk(empty, 0, 0, False, empty, 2, seconds, waiting)
+        return chunks.Chunk(empty, 0, 0, False, empty, 2, seconds, waiting, 16)
 
     # This chunk compiles. Its time counts for the share of waiting, but not for the speed.
     clock(chunk(8.0, 1.0))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.cli import InputError
 from experiments.data.imagenet import Records
 from experiments.data.loaders import standardize
 from experiments.recipes import Recipe
@@ -54,14 +53,6 @@ def test_padding_counts_for_no_class(monkeypatch):
         lambda network, x: jnp.zeros((len(x), 2)), images, trainer.mesh_of(1), vmap_seeds=False
     )
     assert found(jnp.zeros(())) == [{"accuracy": 0.6}]
-
-
-def test_images_in_memory_have_no_other_views():
-    found = evaluation.array_evaluator(
-        logits, random_images(), trainer.mesh_of(1), vmap_seeds=False
-    )
-    with pytest.raises(InputError, match="--evaluations needs a streamed data set; made is in mem"):
-        found(jnp.asarray(KERNELS[0]), "crops")
 
 
 @pytest.fixture

@@ -317,6 +317,29 @@ def test_gaussian_filters_fail_nothing_and_others_what_they_are_made_to(monkeypa
     assert runs == ["g", "u", "s", "g"]  # another number of networks needs a new run
 
 
+def test_tests_are_corrected_for_the_layers_of_all_settings():
+    sizes = dict.fromkeys((*filter_tests.SIZES, "mean_equivalence_p_value"), 0.0)
+
+    def setting(p):
+        rows = [sizes | {"seed": 0, "p_values": dict.fromkeys(analysis.TESTS, p)}]
+        own = {"group": "g", "seconds": 1.0, "accuracy": [0.5]}
+        return own | {"before": rows, "after": [dict(row) for row in rows]}
+
+    both = {"a": setting(0.03), "b": setting(0.5)}
+    for part, count in ((both, 0), ({"a": both["a"]}, 1)):  # 2 · 0.03 is above 0.05
+        found = filter_tests.summaries(part)["a"]
+        for when in ("before", "after"):
+            assert found[when]["fails"] == dict.fromkeys(analysis.TESTS, count)
+
+
+def test_every_layer_of_a_step_has_a_key_of_its_own(key):
+    keys: list[Any] = []
+    setting = Setting(activation=lambda key, h: keys.append(key) or h, depth=4, width=2, steps=1)
+    images = digits()
+    jax.eval_shape(lambda k, x, y: filter_training.train(k, setting, x, y), key, *images[3:5])
+    assert len(keys) == len(set(map(id, keys))) >= 4
+
+
 def test_measures_of_a_layer_are_of_its_own_shape_and_seed(monkeypatch):
     """The filters of layers 2 and 3 have 9 · 4 and 9 · 7 dims. Made-up measures differ by seed."""
     names = ("ks", "shape", "std_spread", "mean", "largest_eigenvalue", "high_edge", "l1_l2")

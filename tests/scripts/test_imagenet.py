@@ -164,6 +164,26 @@ def test_processes_read_the_shards_of_each_batch(records):
     equal(together, batches)
 
 
+@pytest.mark.parametrize("processes", [2, 4])
+def test_shards_that_are_read_alone_are_parts_of_the_batch(processes, records):
+    def read(shard):
+        indices, rng = np.array([5, 0, 25, 9]), np.random.default_rng(0)
+        return imagenet._read(records.train, shard, indices, rng, crop=CROP, scales=SCALES)
+
+    parts = [read(imagenet.Shard(i, processes)) for i in range(processes)]
+    equal([tuple(map(np.concatenate, zip(*parts, strict=True)))], [read(imagenet.Shard())])
+
+
+def test_a_run_that_resumes_within_an_epoch_reads_the_rest_of_the_epoch(records):
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        program = trainer.Trainer(replace(RECIPE, model="vgg11"), records, trainer.mesh_of(1))
+    resumed = program._device_batch(program.batches((0,), 1, 2))
+    stream = program.batches((0,), 1, 0)
+    *_, last = (program._device_batch(stream) for _ in range(program.steps))
+    program.close()
+    equal([resumed], [last])
+
+
 def test_an_epoch_has_no_image_twice(records):
     drawn = []
     for x, y in read_batches(records, 3):

@@ -274,7 +274,7 @@ def units_of(model, array, name, kept, layer):
 
 
 class Linear(NamedTuple):
-    """A made-up layer of one head without norms and activations, in NumPy."""
+    """A made-up layer of one head without activations, in NumPy; norms multiply by a number."""
 
     model: Any
     params: dict[str, np.ndarray]
@@ -284,9 +284,9 @@ class Linear(NamedTuple):
             case "attend" | "activate":
                 return len(name) * x
             case "add_attention":
-                return x + inner @ self.params["self_attn.o_proj.weight"].T
+                return x + self.project("self_attn.o_proj", inner)
             case "add_activations":
-                return x + inner @ self.params["mlp.down_proj.weight"].T
+                return x + self.project("mlp.down_proj", inner)
             case "add_experts":
                 kernels = enumerate(self.params[cutting.EXPERTS_OUT])
                 return x + sum(self.run_expert(x, e) @ kernel.T for e, kernel in kernels)
@@ -295,6 +295,12 @@ class Linear(NamedTuple):
             return self.run("add_experts", x)
         return self.run("add_activations", x, self.run("activate", x))
 
+    def project(self, name, x):
+        return x @ self.params[f"{name}.weight"].T + self.params.get(f"{name}.bias", 0.0)
+
+    def normalize(self, name, x):
+        return len(name) * x
+
     def run_expert(self, x, expert):
         return x * [2, -3][expert]
 
@@ -302,7 +308,24 @@ class Linear(NamedTuple):
         return self._replace(params=self.params | params)
 
 
-@pytest.mark.parametrize("family", ["qwen2", "mixtral"])
+@pytest.mark.parametrize("family", architecture.FAMILIES)
+def test_scores_see_the_stream_before_each_norm(family):
+    rng, traits = np.random.default_rng(0), architecture.FAMILIES[family]
+    names = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
+    params = {name: rng.normal(size=(4, 4)) for name in names}
+    params |= {cutting.EXPERTS_OUT: rng.normal(size=(2, 4, 4))}
+    layer: Any = Linear(SimpleNamespace(traits=traits, experts=2), params)
+    x = rng.normal(size=(3, 5, 4))
+    seen = choice.observe(layer, x, experts=False)
+    between = x + 6 * x @ params[names[0]].T  # `Linear` attends by a factor of 6
+    norms = streams.norm_names(layer.model)
+    for name, stream in zip(norms, (x, between), strict=True):
+        expected = np.square(len(name) * stream).sum((0, 1))
+        np.testing.assert_allclose(seen.squares[name], expected, rtol=1e-12)
+    np.testing.assert_allclose(seen.after, layer.run("layer", x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("family", ["qwen2", "mixtral", "gpt2"])
 def test_a_repaired_layer_comes_with_the_streams_after_it(family):
     """The streams are those of the whole layer, and of the smaller layer after all of its fits."""
     rng = np.random.default_rng(0)
@@ -312,6 +335,8 @@ def test_a_repaired_layer_comes_with_the_streams_after_it(family):
         small=model,
         selection=SimpleNamespace(hidden=np.arange(4)),
     )
+    names = ["self_attn.o_proj.bias", "mlp.down_proj.bias"] if model.traits.gpt2 else []
+    biases = {name: 10 * rng.normal(size=4) for name in names}
     layers: list[Any] = [
         Linear(
             model,
@@ -319,18 +344,25 @@ def test_a_repaired_layer_comes_with_the_streams_after_it(family):
                 "self_attn.o_proj.weight": rng.normal(size=(4, 4)),
                 "mlp.down_proj.weight": rng.normal(size=(4, 4)),
                 cutting.EXPERTS_OUT: rng.normal(size=(2, 4, 4)),
-            },
+            }
+            | biases,
         )
         for _ in range(2)
     ]
     whole, small = layers
-    x = rng.normal(3, 1, (8, 5, 4))
+    x = rng.normal(size=(8, 5, 4))  # of mean 0, so that no kernel can replace a bias
     y = x + 0.1 * rng.normal(size=x.shape)
     fitted, after, after_small = cutting.repair_layer(plan, 1, whole, small, x, y)
     np.testing.assert_allclose(after, whole.run("layer", x), rtol=1e-12)
     np.testing.assert_allclose(after_small, fitted.run("layer", y), rtol=1e-12)
     missed = [np.square(layer.run("layer", y) - after).sum() for layer in (fitted, small)]
     assert missed[0] < 0.05 * missed[1]
+    # The kernel alone makes up for the difference of the streams after attention.
+    between = whole.run("add_attention", x, whole.run("attend", x))
+    wanted = choice.rows(between - y) - biases.get("self_attn.o_proj.bias", 0)
+    kernel, *_ = np.linalg.lstsq(choice.rows(small.run("attend", y)), wanted)
+    found, scale = fitted.params["self_attn.o_proj.weight"], np.abs(kernel).max()
+    np.testing.assert_allclose(found, kernel.T, atol=0.02 * scale)
 
 
 def test_a_layer_is_fitted_to_the_stream_that_enters_it_in_the_whole_decoder(tmp_path, monkeypatch):

@@ -264,6 +264,15 @@ def test_conclusions_follow_the_layers(rhos, fails, alike, gaussian):
     assert "Left out" not in empty
 
 
+def test_table_1_has_every_chosen_layer_however_long_its_name():
+    names = [f"encoder.layer.{i}.attention.output.dense.weight" for i in (0, 10, 11)]
+    first = {criterion: list(range(8)) for criterion in analysis_page.CRITERIA}
+    layers = [{"name": name, "first": first} for name in names]
+    text = analysis_page._first({"layers": layers, "chosen": names[::2]})
+    rows = [len(re.findall("<tr ", part)) for part in text.split("<details>")]
+    assert rows == [2, 3]
+
+
 def test_compiled_programs_are_counted_by_their_limits():
     """Rows without a limit do not count. Functions that do not compile are shown with the error."""
     functions = [{"function": "f", "size": "8", "error": "Error: no"}, {"function": "g"}]

@@ -103,15 +103,6 @@ def test_options_out_of_range_are_refused(options, sentence, tmp_path):
         prune.main(Options(out=tmp_path, **options))
 
 
-def test_a_repair_sees_batches_of_one_size():
-    x = np.zeros((300, 2, 2, 1))
-    assert pruned.repair(Plan(), x) is None
-    for images, sizes in ((1000, [125, 125]), (60, [30, 30]), (3, [1, 1, 1])):
-        found = pruned.repair(Plan(repair="scale", repair_images=images), x)
-        assert [len(batch) for (batch,) in found.keywords["batches"]] == sizes
-    assert "batches" not in pruned.repair(Plan(repair="merge"), x).keywords
-
-
 def two_layers() -> Any:
     """A network in which each channel costs 12 multiply-accumulates."""
     return SimpleNamespace(

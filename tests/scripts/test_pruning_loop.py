@@ -205,17 +205,23 @@ def test_the_bar_expects_training_and_every_fine_tuning():
     assert pruned.units(Recipe(epochs=11), 5, plan) == 5 * (11 + count * 21)
 
 
-def test_batches_of_a_repair_are_the_first_images_in_order():
+@pytest.mark.parametrize(
+    ("kind", "function"),
+    [("least_squares", pruning.channels.least_squares), ("scale", pruning.channels.rescale)],
+)
+def test_a_repair_sees_the_first_training_images_in_batches_of_one_size(kind, function):
     x = np.arange(300.0)[:, None]
-    found: Any = pruned.repair(Plan(repair="least_squares", repair_images=260), x)
-    assert found.func is pruning.channels.least_squares
-    batches = [batch[:, 0].tolist() for (batch,) in found.keywords["batches"]]
-    assert batches == [list(range(125)), list(range(125, 250))]
-    merged: Any = pruned.repair(Plan(repair="merge"), x)
+    images = random_images()._replace(x_train=x, x_test=-1 - x)
+    for count, sizes in ((1000, [125, 125]), (260, [125, 125]), (60, [30, 30]), (3, [1, 1, 1])):
+        found: Any = pruned.repair(Plan(repair=kind, repair_images=count), images)
+        batches = [batch[:, 0].tolist() for (batch,) in found.keywords["batches"]]
+        assert found.func is function
+        assert [len(batch) for batch in batches] == sizes
+        assert np.concatenate(batches).tolist() == list(range(sum(sizes)))
+    assert pruned.repair(Plan(), images) is None
+    merged: Any = pruned.repair(Plan(repair="merge"), images)
     assert merged.func is pruning.channels.merge_channels
     assert [part.tolist() for part in merged.keywords["inputs"]] == [[[0.0]]]
-    scaled: Any = pruned.repair(Plan(repair="scale"), x)
-    assert scaled.func is pruning.channels.rescale
 
 
 def made_state(seed):

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,16 @@ from experiments.cli import InputError
 from experiments.measures import report, shift
 from experiments.pages import page
 from experiments.recipes import replace
-from experiments.training import checkpoints, checks, finite, loop, processes, run_folder, trainer
+from experiments.training import (
+    checkpoints,
+    checks,
+    finite,
+    loop,
+    processes,
+    run as training_run,
+    run_folder,
+    trainer,
+)
 from jaxnorm import internal
 from tests.support.small_runs import SMALL, View, compiled, train_one, without_times
 
@@ -211,6 +221,15 @@ def test_networks_of_other_data_are_refused(command, options, images, tmp_path, 
     with pytest.raises(InputError, match=r"train 70, not 1437; .* classes 2, not 10;"):
         command(**options, out=tmp_path)
     assert not list(tmp_path.rglob("results.json"))
+
+
+def test_evaluating_alone_does_not_need_the_run_that_gave_the_weights(one, images, tmp_path):
+    run_folder.prepare(tmp_path, one.recipe, images, vmapped_seeds=1, init_from="abc")
+    (tmp_path / "checkpoints-0" / "4").mkdir(parents=True)
+    given: Any = one, images, [(0,)], tmp_path, None
+    training_run.prepare(*given, evaluate_only=True)
+    with pytest.raises(InputError, match="--init-from must name the run whose weights started"):
+        training_run.prepare(*given)
 
 
 def test_all_settings_that_differ_are_named_at_once(images, run):

@@ -493,13 +493,16 @@ def test_an_evaluation_that_is_refused_makes_no_folder(tmp_path):
     assert not out.exists()
 
 
-def test_evaluations_that_cannot_be_are_refused(one):
-    with pytest.raises(InputError, match="vgg16 has dense layers, which take images of one size"):
-        train.check(PRESETS["imagenet-vgg16"][1], train.Options(evaluations=("whole",)))
-    with pytest.raises(
-        InputError, match="--evaluations needs a streamed data set; made is in memory"
-    ):
-        one.evaluate_views(one.init_state((0,)), ("crops",))
+@pytest.mark.parametrize(
+    ("preset", "view", "said"),
+    [
+        ("imagenet-vgg16", "whole", "vgg16 has dense layers, which take images of one size"),
+        ("digits-mlp", "crops", "--evaluations needs a streamed data set; digits is in memory"),
+    ],
+)
+def test_evaluations_that_cannot_be_are_refused_before_the_training(preset, view, said):
+    with pytest.raises(InputError, match=said):
+        train.check(PRESETS[preset][1], train.Options(evaluations=(view,)))
 
 
 @pytest.mark.parametrize("model", ["preact8", "resnet8", "vgg11"])

@@ -95,9 +95,6 @@ def test_an_analysis_of_a_run_is_of_its_weights_and_not_of_the_optimizers_moment
     np.testing.assert_array_equal(found["stem"], state.params["stem"]["kernel"][...])
     with pytest.raises(InputError, match="must have a checkpoint of seed 0"):
         analyze.load(tmp_path, (), 0)
-    for inside in ("checkpoints-1", "checkpoints-1/3/state"):
-        with pytest.raises(InputError, match=r"^path must be the folder of a run"):
-            analyze.load(tmp_path / inside, (), 0)
 
 
 def blocks(page):
@@ -190,7 +187,7 @@ def test_chunks_that_compile_or_are_profiled_do_not_count_for_the_speed(
     class Clock(loop.Clock):
         def __call__(self, chunk):
             super().__call__(chunk)
-            steps.append(self.steps)
+            steps.append(self.images // SMALL.batch_size)
 
     monkeypatch.setattr(loop, "Clock", Clock)
     for name in ("start_trace", "stop_trace"):

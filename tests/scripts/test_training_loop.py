@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("users_jax", "unchecked")
 
 
 def chunk(step, *, losses=(1.0,), ends=False, seconds=1.0, waiting=0.0, steps=2, epoch=0) -> Any:
-    return Chunk("state", step, epoch, ends, np.array(losses), steps, seconds, waiting)  # pyright: ignore[reportArgumentType]
+    return Chunk("state", step, epoch, ends, np.array(losses), steps, seconds, waiting, 16)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_line_of_an_epoch_has_the_numbers_of_its_own_seed(time):
         evaluate=lambda state: [{"accuracy": a} for a in (0.25, 0.5)],
     )
     logs: Any = [SimpleNamespace(add=lines.append, lines=lines) for lines in ([], [])]
-    clock = loop.Clock(images_per_step=8, skipped=1)
+    clock = loop.Clock(skipped=1)
     view: Any = SimpleNamespace(log=pytest.fail)
     measured: list[Any] = []
 
@@ -132,7 +132,7 @@ def test_chunks_of_an_epoch_that_is_resumed_end_with_it(time):
 
     trainer: Any = SimpleNamespace(
         steps=5,
-        recipe=SimpleNamespace(epochs=3),
+        recipe=SimpleNamespace(epochs=3, batch_size=8),
         seconds_waiting=0.0,
         batches=lambda seeds, epoch, step: (epoch, step),
         advance=advance,
@@ -148,6 +148,7 @@ def test_chunks_of_an_epoch_that_is_resumed_end_with_it(time):
     ]
     np.testing.assert_allclose([c.losses for c in found], [[2, 4], [1.2, 2.4], [3, 6], [1.2, 2.4]])
     assert [c.seconds for c in found] == [2, 2, 2, 3]
+    assert [c.images for c in found] == [32, 32, 32, 48]  # eight for each step and seed
 
 
 def test_a_history_begins_with_the_untrained_network_and_has_a_line_for_each_epoch(monkeypatch):

@@ -13,7 +13,7 @@ from experiments.data.datasets import Images
 from experiments.recipes import replace
 from experiments.training import chunks, loop
 from experiments.training.step import cross_entropy
-from tests.support.small_runs import SMALL, compiled, first_state, random_images, train_one
+from tests.support.small_runs import SMALL, compiled, first_state, random_images
 
 pytestmark = pytest.mark.usefixtures("users_jax")
 STILL = replace(SMALL, learning_rate=1e-30, weight_decay=0.0)
@@ -47,7 +47,7 @@ def test_every_step_draws_other_crops_and_every_run_the_same(one_image):
     assert float(first_state(program, 1, seeds=(1,)).loss) != first
 
 
-def test_no_two_parts_of_a_run_draw_the_same(monkeypatch, tmp_path):
+def test_no_two_parts_of_a_run_draw_the_same(monkeypatch):
     """The crops and flips of every seed, epoch, step and accumulated part differ."""
     drawn = []
 
@@ -57,12 +57,21 @@ def test_no_two_parts_of_a_run_draw_the_same(monkeypatch, tmp_path):
         return offsets, flips
 
     monkeypatch.setattr(loaders, "draw_crops", draw_noted)
-    program = compiled(replace(SMALL, augment=True, accumulate=2, epochs=3), random_images())
-    for seed in (0, 1):
-        train_one(program, tmp_path / str(seed), seeds=(seed,))
+    program = compiled(replace(SMALL, augment=True, accumulate=2, batch_size=32), random_images())
+    for seeds in ((0,), (1,)):
+        state = program.init_state(seeds)
+        for epoch in range(2):
+            batches = program.batches(seeds, epoch, 0)
+            state = program.advance(state, batches, seeds, program.steps)
     jax.effects_barrier()
-    assert len(drawn) == 2 * 3 * program.steps * 2
-    assert len(set(drawn)) == len(drawn)
+    assert len(drawn) == len(set(drawn)) == 2 * 2 * program.steps * 2
+
+
+def test_every_device_has_the_same_state_though_each_normalizes_its_own_group():
+    program = compiled(replace(SMALL, statistics_groups=2), random_images(), devices=2)
+    for leaf in jax.tree.leaves(first_state(program, 1)):
+        first, second = (np.asarray(shard.data) for shard in leaf.addressable_shards)
+        np.testing.assert_array_equal(first, second)
 
 
 def test_the_loss_of_a_part_of_an_epoch_is_the_mean_of_its_steps(one_image):
@@ -84,11 +93,11 @@ def test_all_offsets_are_drawn_alike_often(key):
 
 
 def test_images_a_second_are_without_the_first_chunk_which_compiles():
-    clock = loop.Clock(images_per_step=16, skipped=1)
+    clock = loop.Clock(skipped=1)
     assert clock.speed == 0
-    for steps, seconds in ((10, 100.0), (10, 2.0), (5, 1.0)):
-        clock(SimpleNamespace(steps=steps, seconds=seconds, waiting=0.0))  # pyright: ignore[reportArgumentType]
-    assert clock.speed == 15 * 16 / 3
+    for images, seconds in ((160, 100.0), (160, 2.0), (80, 1.0)):
+        clock(SimpleNamespace(images=images, seconds=seconds, waiting=0.0))  # pyright: ignore[reportArgumentType]
+    assert clock.speed == 240 / 3
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.25])

@@ -59,10 +59,7 @@ def measure(
             seconds = time.perf_counter() - start
             own = {"group": setting.group, "accuracy": accuracy.tolist(), "seconds": seconds}
             done.add(name, own | rows)
-    found = {name: done.parts[name] for name in settings}
-    for when in ("before", "after"):  # Holm's correction covers all layers of all settings
-        analysis.judge([row for setting in found.values() for row in setting[when]])
-    return {name: summary(setting) for name, setting in found.items()}
+    return summaries({name: done.parts[name] for name in settings})
 
 
 def run_tests(kernels: list[Float[np.ndarray, "seeds 3 3 cin cout"]]) -> Iterator[Row]:
@@ -116,6 +113,13 @@ def _measure(v: Float[Array, "seeds n dims"], drawn: Float[Array, " draws"]) -> 
         | {"shape": shape, "l1_l2": rank}
         | {f"p_{test}": p_values[test] for test in analysis.TESTS}
     )
+
+
+def summaries(found: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """The summary of every setting; Holm's correction covers all layers of all settings."""
+    for when in ("before", "after"):
+        analysis.judge([row for setting in found.values() for row in setting[when]])
+    return {name: summary(setting) for name, setting in found.items()}
 
 
 def summary(setting: dict[str, Any]) -> dict[str, Any]:

@@ -190,7 +190,7 @@ def prune_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path)
             **removal_options(plan),
             exclude=plan.exclude,
             fold=plan.fold,
-            repair=repair(plan, network.images.x_train),
+            repair=repair(plan, network.images),
             fine_tune=fine_tune,
             checkpoint_dir=checkpoint_dir,
         )
@@ -212,11 +212,12 @@ def removal_options(plan: Plan) -> dict[str, Any]:
     return within | {"cost": lambda cost: getattr(cost, field)}
 
 
-def repair(plan: Plan, x: np.ndarray) -> Any:
+def repair(plan: Plan, images: Images) -> Any:
     """The repair that `prune` uses; None if no repair was chosen.
 
-    The repairs `scale` and `least_squares` use batches of equal size from the training images `x`.
+    The repairs `scale` and `least_squares` use batches of equal size from the training images.
     """
+    x = images.x_train
     if plan.repair == "merge":
         return partial(pruning.channels.merge_channels, inputs=(x[:1],))
     function = REPAIRS[plan.repair]

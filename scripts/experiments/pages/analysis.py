@@ -150,14 +150,17 @@ def _layers(results: dict) -> str:
 def _first(results: dict) -> str:
     """Table 1."""
     head = ["layer", *(series.label for series in CRITERIA.values())]
-    rows = [
-        [shorten(layer["name"]), *(" ".join(map(str, layer["first"][c])) for c in CRITERIA)]
+    rows = {
+        layer["name"]: [
+            shorten(layer["name"]),
+            *(" ".join(map(str, layer["first"][c])) for c in CRITERIA),
+        ]
         for layer in results["layers"]
-    ]
-    chosen = [row for row in rows if row[0] in results["chosen"]]
-    return table(
-        head, chosen, "The eight filters with the lowest scores, ascending (Table 1)"
-    ) + details("All layers", table(head, rows, "The eight lowest scores of every layer"))
+    }
+    chosen = [rows[name] for name in results["chosen"]]
+    first = table(head, chosen, "The eight filters with the lowest scores, ascending (Table 1)")
+    every = table(head, [*rows.values()], "The eight lowest scores of every layer")
+    return first + details("All layers", every)
 
 
 SECTIONS = (

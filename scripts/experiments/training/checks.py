@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from experiments.cli import InputError
-from experiments.recipes import Evaluation, Recipe
+from experiments.recipes import STREAMED, Evaluation, Recipe
 
 
 def check_processes(coordinator: str | None, processes: int | None, process: int | None) -> None:
@@ -27,11 +27,14 @@ def check_processes(coordinator: str | None, processes: int | None, process: int
 
 
 def check_evaluations(recipe: Recipe, evaluations: tuple[Evaluation, ...]) -> None:
-    """Refuse evaluations that are not possible for the network.
+    """Refuse evaluations that are not possible for the data set or the network.
 
     Raises:
-      InputError: The network takes images of one size only, so it cannot evaluate whole images.
+      InputError: The data set is in memory, or the network takes images of one size only, so it
+        cannot evaluate whole images.
     """
+    if evaluations and recipe.dataset not in STREAMED:
+        raise InputError(f"--evaluations needs a streamed data set; {recipe.dataset} is in memory")
     if "whole" in evaluations and recipe.model.startswith("vgg"):
         raise InputError(
             f"--evaluations whole needs a network for images of any size; {recipe.model} has dense "

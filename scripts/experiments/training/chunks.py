@@ -24,6 +24,7 @@ class Chunk(NamedTuple):
       steps: Number of steps of the chunk.
       seconds: Duration of the steps.
       waiting: The part of `seconds`, also in seconds, that was spent waiting for batches.
+      images: Number of images of the chunk, over all seeds.
     """
 
     state: State
@@ -34,6 +35,7 @@ class Chunk(NamedTuple):
     steps: int
     seconds: float
     waiting: float
+    images: int
 
 
 def chunks(
@@ -61,7 +63,8 @@ def chunks(
             seconds = time.monotonic() - began
             waiting = trainer.seconds_waiting - waited
             ends = done == trainer.steps
-            yield Chunk(state, first + done, epoch, ends, losses, steps, seconds, waiting)
+            images = steps * trainer.recipe.batch_size * len(seeds)
+            yield Chunk(state, first + done, epoch, ends, losses, steps, seconds, waiting, images)
 
 
 def epochs(trainer: Trainer, state: State, seeds: Seeds) -> Iterator[Chunk]:
@@ -84,9 +87,9 @@ class Clock:
     share of the time.
     """
 
-    def __init__(self, images_per_step: int, skipped: int):
-        self.images_per_step, self.skipped = images_per_step, skipped
-        self.start, self.steps, self.seconds = time.monotonic(), 0, 0.0
+    def __init__(self, skipped: int):
+        self.skipped = skipped
+        self.start, self.images, self.seconds = time.monotonic(), 0, 0.0
         self.epoch_seconds = self.epoch_waiting = 0.0
 
     def __call__(self, chunk: Chunk) -> None:
@@ -96,13 +99,13 @@ class Clock:
         if self.skipped:
             self.skipped -= 1
             return
-        self.steps += chunk.steps
+        self.images += chunk.images
         self.seconds += chunk.seconds
 
     @property
     def speed(self) -> float:
         """The number of images per second; 0 before the first chunk that counts."""
-        return self.steps * self.images_per_step / self.seconds if self.steps else 0.0
+        return self.images / self.seconds if self.images else 0.0
 
     def end_epoch(self) -> float:
         """The share of the epoch's time, in [0, 1], in which the program waited for batches."""

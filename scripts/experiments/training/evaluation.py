@@ -123,9 +123,7 @@ def array_evaluator(
         out_shardings=NamedSharding(mesh, P()),
     )
 
-    def accuracies(network: Network, view: str | None = None) -> list[dict[str, float]]:
-        if view:
-            raise InputError(f"--evaluations needs a streamed data set; {images.name} is in memory")
+    def accuracies(network: Network) -> list[dict[str, float]]:
         x, y = placed()
         counts = [np.atleast_1d(compiled(network, x, y, i)) for i in range(0, len(y), chunk)]
         return [{"accuracy": int(total) / count} for total in np.sum(counts, 0)]

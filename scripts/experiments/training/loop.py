@@ -114,7 +114,7 @@ def train(
         ]
         measure = extras.measure(state) if extras.measure else lambda _: {}
         # The clock skips the first chunk, which compiles, and the second chunk if it is profiled.
-        clock = Clock(trainer.recipe.batch_size * len(seeds), skipped=1 + extras.profile)
+        clock = Clock(skipped=1 + extras.profile)
         after_chunk: list[Callable[[Chunk], None]] = [
             *([Profiling(trainer, trace_folder(out), view)] if extras.profile else []),
             lambda chunk: check_finite("loss", chunk.losses, chunk.step, checkpoints),

@@ -176,11 +176,7 @@ class Trainer:
     def evaluate_views(
         self, state: State, views: tuple[recipes.Evaluation, ...]
     ) -> dict[str, dict[str, float]]:
-        """For each of `views`, the accuracy and the top-5 accuracy on streamed test images.
-
-        Raises:
-          InputError: A view is given for a data set that is held in memory.
-        """
+        """For each of `views`, the accuracy and the top-5 accuracy on streamed test images."""
         network = state.params, state.statistics
         return {view: self._evaluate(network, view)[0] for view in views}
 
