@@ -7,10 +7,10 @@ from typing import Any
 IDEAL = re.compile(r"ideal (\d\.\d+)")
 LAYER = re.compile(r"(\w*BatchNorm(?:\(bounded\))?) (.*) / flax")
 TIMES = (
-    "Each row compares a program with the program after the slash or in the title. The two "
-    "programs are called in turn, at most {runs} times each, and times are medians. The ratio "
-    "divides the time by the time of the other program, and is the median over neighbouring calls, "
-    "with quartiles in parentheses."
+    "Each row compares two programs, “first / second”. If a row names one program, the title names "
+    "the second. The two programs are called in turn, at most {runs} times each, and times are "
+    "medians. The ratio is the time of the first program divided by the time of the second, as the "
+    "median over neighbouring calls, with quartiles in parentheses."
 )
 
 
@@ -50,7 +50,7 @@ def pairs(rows: list[dict[str, Any]]) -> Iterator[str]:
     ideals = [IDEAL.search(row["name"]) for row in rows]
     shares = all(ideals)
     share = " share of the ideal speed-up |" if shares else ""
-    yield f"| program | time, ms | time of the other program, ms | ratio |{share}"
+    yield f"| program | time, ms | time of the second, ms | ratio |{share}"
     yield f"| --- | ---: | ---: | ---: |{' ---: |' * shares}"
     for row, ideal in zip(rows, ideals, strict=True):
         ours, peer = (_milliseconds(row[f"{side}_ms"]) for side in ("ours", "peer"))

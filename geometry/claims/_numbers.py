@@ -66,7 +66,7 @@ def about(claims: Iterable[Claim], text: str) -> tuple[Claim, ...]:
     case letters.
 
     Raises:
-      TypeError: `claims` is a string, such as the name of a paper.
+      TypeError: `claims` is a string instead of a list of claims.
       ValueError: No claim is about the object that `text` names.
     """
     if isinstance(claims, str):

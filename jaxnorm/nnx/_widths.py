@@ -1,4 +1,4 @@
-"""Updates the sizes that layers store as attributes to the sizes of their arrays."""
+"""Sets the sizes that layers store as attributes, such as `features`, by the layers' arrays."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from jaxnorm.nnx._surgery import batch_norms
 
 
 def fit_widths(model: nnx.Module) -> nnx.Module:
-    """Update the stored sizes of each layer of `model` to the sizes of its arrays; return `model`.
+    """Set the stored sizes of each layer of `model` to the sizes of its arrays; return `model`.
 
     Use `fit_widths` for a model whose arrays were replaced by smaller arrays, as by
     `pruning.remove_channels`. Without `fit_widths`, depthwise convolutions, heads of attention and

@@ -53,7 +53,7 @@ def by_sorting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
 # Without `sequential_vmap`, a `vmap` would compute both branches of `cond` for each element.
 @jax.custom_batching.sequential_vmap
 def by_counting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
-    """The result of `by_sorting` to 10⁻⁷, from counts in bins and then in cells of a few bins.
+    """The result of `by_sorting` up to an error of 10⁻⁷, by counting elements in bins.
 
     If more than `CELLS` bins are candidates, as for evenly spaced quantiles, elements are sorted
     instead.

@@ -154,7 +154,7 @@ def network_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> Network:
     """
     facts: list[Fact] = []
     readers: Counter[int] = Counter()  # for each parameter, how many equations read the parameter
-    # maps the index of a product to the index of the equation that adds a parameter to its outputs
+    # for each product, the equation that adds a parameter to the product; both are indices
     sums: dict[int, int] = {}
 
     def step(eqn: Equation, roles: Sequence[Role]) -> list[Role]:

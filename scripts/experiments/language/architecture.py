@@ -309,7 +309,7 @@ def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
     if kind == "llama3":
         low, high = rope["low_freq_factor"], rope["high_freq_factor"]
         turns = rates * rope["original_max_position_embeddings"] / (2 * np.pi)
-        # the share of each rate that is left unscaled
+        # 1 for fast rotations, which keep their rates, and 0 for slow rotations
         share = np.clip((turns - low) / (high - low), 0, 1)
         rates = rates * (share + (1 - share) / rope["factor"])
     return tuple(map(float, rates))
