@@ -22,6 +22,9 @@ import reproduce
 import shift_estimators
 import train
 import train_lm
+from experiments.data import stand_ins
+from experiments.recipes import replace
+from experiments.training import run_folder
 
 DATA = Path(__file__).parent
 
@@ -60,6 +63,17 @@ STEPS: dict[str, Any] = {
 RECIPE = train.PRESETS["digits-mlp"][1]
 PROCESSES: dict[str, Any] = {"coordinator": "a:1", "processes": 3, "process": 2, "heartbeat": 11}
 ABOUT_RESNET: dict[str, Any] = {"weights": DATA / "w", "data_dir": DATA}
+
+
+def evaluate_alone(out):
+    """Evaluate a run on noise in the shape of ImageNet, whose checkpoints are empty folders."""
+    recipe = replace(train.PRESETS["imagenet-vgg16"][1], model="vgg11", crop=32, batch_size=8)
+    noise = stand_ins.noise(recipe.dataset, recipe.batch_size)
+    out.mkdir()
+    run_folder.prepare(out, recipe, noise, vmapped_seeds=1)
+    (out / "checkpoints-0" / "1").mkdir(parents=True)
+    given = {"evaluate_only": True, "fake_data": True, "devices": 1, "seeds": 2}
+    train.main(recipe, train.Options(**given, evaluations=("crops",), out=out))
 
 
 @pytest.mark.parametrize(
@@ -204,6 +218,12 @@ ABOUT_RESNET: dict[str, Any] = {"weights": DATA / "w", "data_dir": DATA}
             id="train, extras",
         ),
         pytest.param(
+            evaluate_alone,
+            "experiments.training.run.show_evaluations",
+            {"groups": [(0,), (1,)], "evaluations": ("crops",)},
+            id="train, evaluations alone",
+        ),
+        pytest.param(
             lambda out: train.main(RECIPE, train.Options(**PROCESSES, out=out)),
             "experiments.training.processes.init_distributed",
             {"coordinator": "a:1", "processes": 3, "process": 2, "heartbeat": 11},
@@ -238,6 +258,7 @@ def test_every_option_reaches_the_work_of_its_command(
     monkeypatch.setattr(analyze, "load", lambda *_: {})
     monkeypatch.setattr(bench, "choose", lambda options: {"title": lambda: [None]})
     monkeypatch.setattr("experiments.compiled.compile_only.check_plugin", lambda name: None)
+    monkeypatch.setattr("experiments.training.introduction.introduce", lambda *_: None)
     monkeypatch.setattr("experiments.measures.shift_estimators.cases", lambda: [None])
     monkeypatch.setattr(owner, name, reached)
     with pytest.raises(ReachedError) as raised:
