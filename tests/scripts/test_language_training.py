@@ -252,6 +252,38 @@ def test_a_comparison_has_a_row_for_each_share_score_and_repair(tmp_path, monkey
     assert found["rows"][0]["parameters"] > found["rows"][2]["parameters"]
 
 
+def test_every_variant_has_its_own_kernels_and_is_trained_on_its_own_text(monkeypatch):
+    """Made-up kernels say whether they are repaired. No token is in two of three texts."""
+    text = choice.Text(np.arange(40).reshape(8, 5), 100 + np.arange(15).reshape(3, 5))
+    pieces, trained = 200 + np.arange(20).reshape(4, 5), []
+
+    def arrays(plan, found, log):
+        found |= {"cut": streams.Perplexity(2.0, 0.1), "repaired": streams.Perplexity(1.0, 0.1)}
+        yield "w", plan.repaired
+
+    def plan(model, selection, text, *, repaired):
+        return cutting.Plan(model, model, selection, text, repaired)
+
+    def fine_tune(model, params, measured, batches):
+        trained.append((params["w"], measured is text, sorted(np.unique(batches))))
+        return streams.Perplexity(3.0, float("nan"))
+
+    monkeypatch.setattr(comparison, "part_of_epoch", lambda *_: pieces)
+    monkeypatch.setattr(choice, "choose", lambda *_: SimpleNamespace(selection=None))
+    for name, function in (("arrays", arrays), ("plan", plan)):
+        monkeypatch.setattr(cutting, name, function)
+    monkeypatch.setattr(comparison, "fine_tune", fine_tune)
+    given: Any = comparison.Settings((0.5,), 1, sequences=8, length=4, held_out=3, epoch=0.5)
+    rows = list(comparison.variants(given, given, text, 0, given))
+    for score in comparison.SCORES:
+        own = {repair: p.value for of, repair, p in rows if of == score}
+        assert (own.pop("none"), own.pop("least squares")) == (2.0, 1.0)
+        names = ["once on the text", "50% of an epoch"] if score == comparison.FINE_TUNED else []
+        assert list(own) == [before + name for name in names for before in ("", "least squares, ")]
+    expected = [[*range(40)]] * 2 + [[*range(200, 220)]] * 2
+    assert trained == [(w, True, part) for w, part in zip([False, True] * 2, expected, strict=True)]
+
+
 def test_fine_tuning_takes_one_step_on_each_batch(tiny, monkeypatch):
     weights, sequences = tiny
     taken: list[Any] = []
