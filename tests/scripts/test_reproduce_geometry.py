@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import geometry
 import reproduce_geometry
@@ -197,6 +198,12 @@ def test_figure_5_has_two_layers_of_one_size_and_the_last_layer_of_every_size(mo
             medians = [last[0][1], sum(last[1][2:4]) / 2, sum(last[2][4:6]) / 2]
             assert part["medians"] == pytest.approx(medians)
             assert part["infinite_width"] == (name, scattered[0])
+
+
+def test_the_accuracies_of_an_mlp_are_of_the_test_images(as_users_have_it):
+    images = random_images()._replace(y_test=np.full(15, -1, np.int32))  # no network predicts −1
+    he, zeros = nnx.initializers.he_normal(), nnx.initializers.zeros
+    assert geometry_figures._train_mlp(images, he, zeros, 8, 2, 0) == [0, 0]
 
 
 def test_one_neuron_per_point_is_measured_after_each_epoch(as_users_have_it, monkeypatch):
