@@ -286,6 +286,8 @@ def test_the_state_of_other_layers_is_that_after_one_batch():
 class WithAttributes(BatchNorm):
     """A batch norm whose own attributes have the names that a recorder might use."""
 
+    seen = called = 7
+
     def __call__(self, *arguments, **options):
         assert self.seen == self.called == 7
         return super().__call__(*arguments, **options)
@@ -295,7 +297,6 @@ class WithAttributes(BatchNorm):
 def test_state_that_depends_on_the_data_is_that_after_the_last_microbatch(kind):
     """Values that `sow` records are not state, so they remain as they were."""
     model: Any = WithAttributes(3, rngs=nnx.Rngs(0))
-    model.seen = model.called = 7
     model.last = kind(jnp.zeros(3))
 
     def loss(model, x):
