@@ -241,7 +241,8 @@ class _Stateless(linen.Module):
     scale_init: Initializer = linen.initializers.ones
 
     def _apply(self, function: Callable[..., Array], x: Array, *parameters: Array) -> Array:
-        y = function(promote_to(x, self.dtype), *parameters, **_scale_and_bias(self, x))
+        scale_and_bias = _scale_and_bias(self, x)  # checks the dtype
+        y = function(promote_to(x, self.dtype), *parameters, **scale_and_bias)
         return y if self.dtype is None else y.astype(self.dtype)
 
 
