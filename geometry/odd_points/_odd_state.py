@@ -9,8 +9,6 @@ traced. Angles are in radians.
 import math
 from typing import NamedTuple
 
-import numpy as np
-
 from geometry._arguments import whole_number
 from jaxnorm.internal import check_eps, check_numeric, host_only
 
@@ -167,36 +165,55 @@ def _layer(n: int, state: OddState) -> OddState:
 
     The Gram matrix is scaled so that all samples except the odd sample have norm 1.
     """
-    others = n - 1
-    a, odd = state.norm_ratio**2, state.norm_ratio * math.cos(state.angle)
-    inside = math.cos(state.spread)
-    # the means of the odd sample's row of the Gram matrix, of any other row, and of all elements
-    first = (a + others * odd) / n
-    other = (odd + 1 + (others - 1) * inside) / n
-    mean = (first + others * other) / n
-    a, b = a - 2 * first + mean, 1 - 2 * other + mean
-    odd, inside = odd - first - other + mean, inside - 2 * other + mean
-    norms = math.sqrt(a * b)
+    return _after(n, _relative_variance(n, state))
+
+
+def _relative_variance(n: int, state: OddState) -> float:
+    """n² times the variance of the cluster, divided by its squared distance from the odd sample."""
+    variance = 2 * math.sin(state.spread / 2) ** 2 * (n - 2) / (n - 1)
+    product = state.norm_ratio * math.cos(state.angle)
+    return n**2 * variance / (state.norm_ratio**2 - 2 * product + 1 - variance)
+
+
+def _after(n: int, relative_variance: float) -> OddState:
+    """The state after a layer, from `_relative_variance` before the layer.
+
+    No formula subtracts nearly equal numbers, so a small spread has all digits for every n.
+    """
+    whole = 1 + relative_variance
+    versine = relative_variance * (n - 1) / (n - 2) / whole  # 1 − cos θ after recentering
+    angle = 2 * math.asin(math.sqrt(versine / 2))
+    versine -= _cosine_gain(angle)
     return OddState(
-        math.sqrt(a / b),
-        _angle_after_relu(max(-1.0, odd / norms)),
-        _angle_after_relu(min(1.0, inside / b)),
+        (n - 1) / math.sqrt(whole),
+        _angle_after_relu(-1 / math.sqrt(whole)),
+        2 * math.asin(math.sqrt(versine / 2)),
     )
+
+
+def _cosine_gain(angle: float) -> float:
+    """κ(cos θ) − cos θ = (sin θ − θ cos θ)/π, by a series for a small angle θ."""
+    if angle > 0.1:
+        return (math.sin(angle) - angle * math.cos(angle)) / math.pi
+    square = angle**2
+    series = 1 - square / 10 * (1 - square / 28 * (1 - square / 54))
+    return angle**3 / 3 * series / math.pi
 
 
 def _fixed_point(n: int, start: OddState) -> OddState:
     # imported here, because importing SciPy takes longer than all other imports of the package
     import scipy.optimize
 
-    def step(values: np.ndarray) -> list[float]:
-        before = OddState(*map(float, values))
-        after = _layer(n, before)
-        return [
-            math.log(after.norm_ratio / before.norm_ratio),
-            after.angle - before.angle,
-            after.spread - before.spread,
-        ]
+    angle = recentred_angle(n)
+    first, symmetric = (
+        math.log(_relative_variance(n, s)) for s in (start, OddState(1.0, angle, angle))
+    )
 
-    solution = scipy.optimize.root(step, start, tol=1e-13)
-    assert max(map(abs, solution.fun)) < 1e-11
-    return OddState(*map(float, solution.x))
+    def change(log_variance: float) -> float:
+        after = math.log(_relative_variance(n, _after(n, math.exp(log_variance))))
+        # The quotient is not zero at the symmetric fixed point.
+        return (after - log_variance) / (log_variance - symmetric)
+
+    # The slope of `change` is about 1/n, so rounding of the fixed point grows with n.
+    second, tol = first + 0.1 * (first - symmetric), max(1e-13, 1e-15 * n)
+    return _after(n, math.exp(scipy.optimize.newton(change, first, x1=second, tol=tol)))

@@ -13,6 +13,7 @@ from geometry import (
     mean_field_step,
     monte_carlo,
     odd_point,
+    odd_points,
 )
 from geometry.mean_field import cosine_step, expected_norm_factor, kernel_map, rms_cosine_step
 from tests.support.gradients import several_keys
@@ -133,6 +134,14 @@ def test_infinite_width_has_an_odd_state_with_a_finite_spread(n, ratio, spread, 
     assert abs(np.degrees(found.spread) - spread) < 0.01
     assert abs(np.degrees(found.angle) - angle) < 0.01
     assert abs(found.spread * n / (3 * np.pi) - 1) < 2.1 / n  # the spread tends to 3π/n
+
+
+@pytest.mark.parametrize("n", [10**3, 10**5, 10**9])
+def test_the_odd_state_of_a_large_batch_has_the_limits_of_its_docstring(n):
+    """The relative deviations are of order 1/n, so a difference of nearly equal numbers shows."""
+    ratio, angle, spread = odd_points.odd_state(n)
+    np.testing.assert_allclose([ratio / (n - 1), angle], [1, np.pi / 2], atol=1 / n)
+    np.testing.assert_allclose(n * spread / (3 * np.pi), 1, rtol=2.5 / n)
 
 
 @pytest.mark.parametrize("n", [3, 5, 6])
