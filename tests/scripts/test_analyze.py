@@ -7,6 +7,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors.numpy
 from flax import nnx
 
 import analyze
@@ -81,15 +82,15 @@ def test_a_file_that_is_none_is_refused(tmp_path):
 
 
 def test_names_from_files_control_neither_terminal_nor_page(tmp_path, capsys):
-    drawn = np.random.default_rng(0).normal(size=(3, 3, 4, 8)).astype(np.float32)
+    drawn = np.random.default_rng(0).normal(size=(8, 4, 3, 3)).astype(np.float32)
     names = ("conv[/red]", "[bold]x", "a\x1b]0;owned\x07", "b\u202egnp", "<script>c")
-    path = tmp_path / "w[red].npz"
-    np.savez(path, **dict.fromkeys(names, drawn))
+    path = tmp_path / "w[red].safetensors"
+    safetensors.numpy.save_file(dict.fromkeys(names, drawn), path)
     analyze.main(path, out=tmp_path / "out", gaussian_layers=20)
     said, page = capsys.readouterr().out, (tmp_path / "out" / "index.html").read_text()
     for text in (said, page):
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", text)
-    for name in ("w[red].npz", "conv[/red]", "[bold]x", "a\\x1b]0;owned\\x07", "b\\u202egnp"):
+    for name in ("w[red].safetensors", "conv[/red]", "[bold]x", "a\\x1b]0;owned\\x07", "b\\u202egnp"):
         assert name in said
         assert name in page
     assert "<script" not in page
