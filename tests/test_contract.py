@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, PartitionSpec as P
 
 import geometry
 import jaxnorm
 import pruning
 from tests.support.layers import layer_functions
 from tests.support.numpy_programs import evaluated
-from tests.support.public_functions import NUMERICAL, OTHERS, example, public_functions
+from tests.support.public_functions import NUMERICAL, OTHERS, X, example, public_functions
 
 KEYWORDS = {
     *("axis", "eps", "where", "axis_name", "ratio", "batch_size"),
@@ -79,6 +80,37 @@ def test_vmap_changes_nothing(function):
     for i in range(2):
         single = compiled(function)(*jax.tree.map(lambda x, i=i: x[i], twice))
         assert_same(jax.tree.map(lambda y, i=i: y[i], batched), single)
+
+
+KEYED = (
+    partial(geometry.random_network, jax.random.key(0), depth=3, width=4),
+    partial(geometry.ranks.rows_needed, jax.random.key(0)),
+    partial(pruning.lilliefors, jax.random.key(0), samples=4),
+    partial(pruning.weight_tests.ks_generalized_gaussian, jax.random.key(0), samples=4),
+)
+# JAX's own `rankdata`, and before JAX 0.12 JAX's own `betainc`, fail in a `shard_map`.
+FAIL_IN_JAX = (pruning.ranking.similarity, pruning.weight_tests.mean_equivalence)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [f for f in (*NUMERICAL, *KEYED) if f not in FAIL_IN_JAX],
+    ids=lambda f: getattr(f, "func", f).__name__,
+)
+def test_a_shard_map_may_give_each_device_its_own_arrays(function):
+    """JAX checks while it traces that loops vary over the same devices in all steps."""
+    arguments, call = example(function) if function in NUMERICAL else ((jnp.asarray(X),), function)
+    both = jax.tree.map(lambda x: jnp.stack([x, x]), arguments)
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])
+
+    def on_each(arguments):
+        result = call(*jax.tree.map(lambda x: x[0], arguments))
+        return jax.tree.map(lambda y: jnp.asarray(y)[None], result)
+
+    mapped = jax.shard_map(on_each, mesh=mesh, in_specs=P("d"), out_specs=P("d"))
+    expected, found = jax.eval_shape(call, *arguments), jax.eval_shape(mapped, both)
+    for one, each in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+        assert each.shape == (2, *one.shape)
 
 
 def in_float32(function):

@@ -10,7 +10,15 @@ from jaxtyping import Array, Float, Key, PyTree
 from geometry._angles import gram, rows_times
 from geometry._arguments import as_samples
 from jaxnorm import recenter
-from jaxnorm.internal import check_flags, check_function, check_key, check_whole, replicate, unit_of
+from jaxnorm.internal import (
+    check_flags,
+    check_function,
+    check_key,
+    check_whole,
+    replicate,
+    unit_of,
+    varying_like,
+)
 
 
 class RandomNetwork(NamedTuple):
@@ -121,7 +129,7 @@ def random_network(
     # The row of a layer that is not recorded is len(chosen), at which `step` records nothing.
     rows = jnp.full(depth, len(chosen)).at[jnp.array(chosen) - 1].set(jnp.arange(len(chosen)))
     # Only the first layer may have another number of inputs, so all further layers share one scan.
-    carry, _ = step((*batch, recorded), (keys[0], rows[0]))
+    carry, _ = step(varying_like((*batch, recorded), x, key), (keys[0], rows[0]))
     (h, _, (statistics, log_scale)), _ = jax.lax.scan(step, carry, (keys[1:], rows[1:]))
     return RandomNetwork(statistics, log_scale, h)
 

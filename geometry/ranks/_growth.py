@@ -25,6 +25,7 @@ from jaxnorm.internal import (
     matmul,
     replicate,
     unit_of,
+    varying_like,
 )
 
 
@@ -74,7 +75,8 @@ def rows_needed(
         return rows + 1, rank + grows.astype(rank.dtype), basis
 
     none = jnp.zeros((), jnp.int32)
-    rows, rank, _ = jax.lax.while_loop(unfinished, draw, (none, none, jnp.zeros((n, n), u.dtype)))
+    start = varying_like((none, none, jnp.zeros((n, n), u.dtype)), u, key)
+    rows, rank, _ = jax.lax.while_loop(unfinished, draw, start)
     return rows, rank
 
 

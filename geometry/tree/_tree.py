@@ -19,7 +19,7 @@ from geometry._arguments import as_samples, whole_number
 from geometry.tree import _recursion
 from geometry.tree._float_exp import FloatExp, at_exponent, renormalize, top_exponent
 from jaxnorm import recenter
-from jaxnorm.internal import check_array, replicate
+from jaxnorm.internal import check_array, replicate, varying_like
 
 
 class TreeGram(NamedTuple):
@@ -150,7 +150,9 @@ def _one_coordinate(x: Float[Array, " n"], depth: int) -> tuple[FloatExp, FloatE
     unit = renormalize(FloatExp(h, jnp.zeros((), jnp.int32)))
     h, exponent = unit.mantissa, 2 * unit.exponent
     state, _ = jax.lax.scan(
-        lambda state, _: (_recursion.layer(h, state), None), _recursion.start(h), length=depth
+        lambda state, _: (_recursion.layer(h, state), None),
+        varying_like(_recursion.start(h), h),
+        length=depth,
     )
     inverse = jnp.argsort(order)
 

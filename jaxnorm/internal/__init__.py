@@ -58,4 +58,5 @@ from jaxnorm.internal._sharding import (
     row_at as row_at,
     split_batch as split_batch,
     spread_slice as spread_slice,
+    varying_like as varying_like,
 )

@@ -52,6 +52,26 @@ def replicate(x: Array) -> Array:
     return x if mesh is None else reshard(x, NamedSharding(mesh, PartitionSpec()))
 
 
+def varying_like(start: Result, *arrays: Any) -> Result:
+    """The state `start` of a loop, with types that vary over devices in `shard_map` as `arrays` do.
+
+    Inside `shard_map`, JAX refuses a loop whose state is the same on all devices at the start and
+    varies after a step. Outside `shard_map`, the result is `start`.
+    """
+    axes = frozenset().union(*map(_varying_axes, jax.tree.leaves(arrays)))
+
+    def vary(x: Array) -> Array:
+        new = tuple(sorted(axes - _varying_axes(x)))
+        return jax.lax.pcast(x, new, to="varying") if new else x
+
+    return jax.tree.map(vary, start)
+
+
+def _varying_axes(x: Any) -> frozenset[Any]:
+    """The axes of a `shard_map` over which `x` varies."""
+    return jax.typeof(x).mat.varying
+
+
 def flat_rows(x: Shaped[Array, "n *features"]) -> Shaped[Array, "n d"]:
     """Each row of `x` as a vector; the first axis remains sharded, all other axes are gathered."""
     return jax.vmap(auto_sharded(jnp.ravel))(x)

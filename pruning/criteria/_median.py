@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxnorm.internal import auto_sharded, matmul, norm
+from jaxnorm.internal import auto_sharded, matmul, norm, varying_like
 from pruning._arguments import floating, in_largest, matrix
 
 Filters = Float[Array, "filters dims"]
@@ -148,7 +148,7 @@ def weiszfeld(gram: Float[Array, "filters filters"]) -> Weiszfeld:
 
     rounding = (_tolerance(gram) / 4) ** 2
     share, product = jnp.full(n, 1 / n, gram.dtype), gram.mean(1)
-    start = share, product, jnp.array(jnp.inf, gram.dtype), jnp.array(0)
+    start = varying_like((share, product, jnp.array(jnp.inf, gram.dtype), jnp.array(0)), gram)
     share, product, pull, _ = jax.lax.while_loop(
         lambda state: (state[2] > rounding) & (state[3] < 100), step, start
     )
@@ -187,7 +187,7 @@ def _search(h: Filters, x: Point, done: Bool[Array, ""]) -> _Search:
         done = on_filter | (_slope(x, h) <= _tolerance(h))
         return _Search(x, nearest, on_filter, done, state.steps + 1)
 
-    start = _Search(x, jnp.array(0), jnp.array(False), done, jnp.array(0))
+    start = varying_like(_Search(x, jnp.array(0), jnp.array(False), done, jnp.array(0)), h)
     return jax.lax.while_loop(lambda state: ~state.done & (state.steps < 100), step, start)
 
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from jaxnorm.internal import auto_sharded
+from jaxnorm.internal import auto_sharded, varying_like
 from pruning._arguments import floating, in_largest, scalar
 from pruning.weight_tests._ks import against_samples
 from pruning.weight_tests._weight_tests import Scalar, TestResult
@@ -119,14 +119,16 @@ def _logs(x: Float[Array, " n"]) -> Float[Array, " n"]:
 @jax.custom_jvp
 def _fit_shape(logs: Float[Array, " n"]) -> Float[Array, ""]:
     """The shape β at which the derivative of the likelihood is zero, by bisection in log β."""
-    low, high = (jnp.asarray(math.log(shape), logs.dtype) for shape in SHAPES)
+    ends = tuple(jnp.asarray(math.log(shape), logs.dtype) for shape in SHAPES)
 
     def halve(_: Int[Array, ""], ends: tuple[Array, Array]) -> tuple[Array, Array]:
         middle = (ends[0] + ends[1]) / 2
         above = _score(jnp.exp(middle), logs) > 0
         return jnp.where(above, middle, ends[0]), jnp.where(above, ends[1], middle)
 
-    low, high = jax.lax.fori_loop(0, 2 * jnp.finfo(logs.dtype).nmant, halve, (low, high))
+    low, high = jax.lax.fori_loop(
+        0, 2 * jnp.finfo(logs.dtype).nmant, halve, varying_like(ends, logs)
+    )
     return jnp.where(jnp.isnan(logs).any(), jnp.nan, jnp.exp((low + high) / 2))
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from jaxnorm.internal import auto_sharded, center, check_flags, check_key, check_whole
+from jaxnorm.internal import auto_sharded, center, check_flags, check_key, check_whole, varying_like
 from pruning._arguments import at_least, floating, in_largest, scalar
 from pruning.weight_tests._supremum import by_counting, by_sorting
 from pruning.weight_tests._weight_tests import Scalar, TestResult
@@ -197,7 +197,9 @@ def against_samples(
         return statistic(sample(key, shape=h.shape, dtype=h.dtype))
 
     at_once = max(1, BATCH // h.size)
-    drawn = jax.lax.map(draw, jax.random.split(key, samples), batch_size=min(at_once, samples))
+    drawn = jax.lax.map(
+        draw, jax.random.split(varying_like(key, h), samples), batch_size=min(at_once, samples)
+    )
     # if the statistic is NaN, the p-value is NaN
     extreme = jnp.where(jnp.isnan(of_x), jnp.nan, jnp.sum(drawn >= of_x, dtype=of_x.dtype))
     return TestResult(of_x, (1 + extreme) / (1 + samples))
