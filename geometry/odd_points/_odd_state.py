@@ -165,7 +165,7 @@ def _layer(n: int, state: OddState) -> OddState:
 
     The Gram matrix is scaled so that all samples except the odd sample have norm 1.
     """
-    return _after(n, _relative_variance(n, state))
+    return _next_state(n, _relative_variance(n, state))
 
 
 def _relative_variance(n: int, state: OddState) -> float:
@@ -175,7 +175,7 @@ def _relative_variance(n: int, state: OddState) -> float:
     return n**2 * variance / (state.norm_ratio**2 - 2 * product + 1 - variance)
 
 
-def _after(n: int, relative_variance: float) -> OddState:
+def _next_state(n: int, relative_variance: float) -> OddState:
     """The state after a layer, from `_relative_variance` before the layer.
 
     No formula subtracts nearly equal numbers, so a small spread has all digits for every n.
@@ -210,10 +210,10 @@ def _fixed_point(n: int, start: OddState) -> OddState:
     )
 
     def change(log_variance: float) -> float:
-        after = math.log(_relative_variance(n, _after(n, math.exp(log_variance))))
+        after = math.log(_relative_variance(n, _next_state(n, math.exp(log_variance))))
         # The quotient is not zero at the symmetric fixed point.
         return (after - log_variance) / (log_variance - symmetric)
 
     # The slope of `change` is about 1/n, so rounding of the fixed point grows with n.
     second, tol = first + 0.1 * (first - symmetric), max(1e-13, 1e-15 * n)
-    return _after(n, math.exp(scipy.optimize.newton(change, first, x1=second, tol=tol)))
+    return _next_state(n, math.exp(scipy.optimize.newton(change, first, x1=second, tol=tol)))
