@@ -3,6 +3,7 @@
 import hashlib
 import re
 from functools import cache
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -30,6 +31,30 @@ class RecordedFigure(Figure):
     def savefig(self, *args, **kwargs):
         FIGURES.extend(map(shown, self.axes))
         super().savefig(*args, **kwargs)
+
+
+class LooseText(HTMLParser):
+    """Collects the text of a page that stands in no paragraph, list, table or similar element.
+
+    Such a text has neither the width nor the margins of a paragraph.
+    """
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.texts = [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "link", "br", "img", "col", "wbr"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        while self.open.pop() != tag:
+            pass
+
+    def handle_data(self, data):
+        if data.strip() and self.open[-1] in ("body", "header", "main", "section", "figure"):
+            self.texts.append(data.strip())
 
 
 def draw(name):
@@ -79,6 +104,7 @@ def test_a_page_is_drawn_of_its_numbers(name, drawn):
     assert gallery.numbers(name)["command"] in text.replace("&#x27;", "'")
     assert "<script" not in text
     assert not re.search(r"<(?:td|dd)[^>]*>\s*(nan|None|inf)\s*<", text)
+    assert LooseText(text).texts == []
     top, *sections = re.sub(r"(?s)<(style|svg).*?</\1>", "", text).split("<section id=")
     parts = {"top": top} | {section.split('"')[1]: section for section in sections}
     found: dict = {part: digest(numbers(text)) for part, text in parts.items()}

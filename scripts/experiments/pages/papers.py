@@ -63,9 +63,9 @@ def reference(*shorts: str) -> str:
 def criteria_defined() -> str:
     """A paragraph of HTML that defines the four criteria of the pages."""
     return (
-        "A criterion scores the filters of a layer, and the filters with the smallest scores are "
-        "removed first. l1 and l2 are norms of a filter; Fermat is its distance to the geometric "
-        "median of all filters; GM is the sum of its distances to all other filters."
+        "<p>A criterion scores the filters of a layer, and the filters with the smallest scores "
+        "are removed first. l1 and l2 are norms of a filter; Fermat is its distance to the "
+        "geometric median of all filters; GM is the sum of its distances to all other filters.</p>"
     )
 
 
