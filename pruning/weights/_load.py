@@ -70,6 +70,7 @@ def load(
 
     Raises:
       WeightsError: The file does not exist, cannot be read, or has none of the requested weights.
+        The dtype of an array is unknown, as of float8_e4m3fn in a file of NumPy.
 
     Example:
       >>> kernel = np.zeros((3, 3, 1, 8))
@@ -147,6 +148,11 @@ def _flat(tree: Mapping) -> dict[str, np.ndarray]:
     for name, leaf in leaves(unwrap(tree)):
         if isinstance(leaf, np.ndarray) and leaf.dtype == "V2":
             leaf = leaf.view(jnp.bfloat16)  # NumPy's files lose the name of the dtype
+        if isinstance(leaf, np.ndarray) and leaf.dtype == "V1":
+            raise WeightsError(
+                f"{name} must have a dtype of NumPy or bfloat16; in a file of NumPy, {leaf.dtype} "
+                "stands for several dtypes, such as float8_e4m3fn: write a .safetensors file"
+            )
         match leaf:
             case np.ndarray() | jax.Array() if jnp.issubdtype(leaf.dtype, jnp.floating):
                 check_on_host("weights.load", leaf, instead="load first, and pass the kernels in")

@@ -25,8 +25,10 @@ def location(text: str) -> Path:
     """The path of a folder or file on this machine (`file://` is allowed) or in a bucket.
 
     Raises:
-      InputError: The scheme is not supported, or the bucket is missing.
+      InputError: The text is empty, the scheme is not supported, or the bucket is missing.
     """
+    if not text.strip():
+        raise InputError("a path must not be empty; for the current folder, give a dot")
     scheme, separator, rest = text.partition("://")
     if not separator:
         return Path(text)

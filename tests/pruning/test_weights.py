@@ -507,6 +507,13 @@ def test_arrays_of_npz_have_a_dtype_of_jax_and_names_with_dots(dtype, tmp_path):
         np.testing.assert_array_equal(jax.numpy.asarray(found["a"]), KERNEL.astype(dtype))
 
 
+def test_an_array_of_npz_whose_dtype_is_unknown_is_refused(tmp_path):
+    arrays: dict[str, Any] = {"a.kernel": KERNEL, "b.kernel": KERNEL.astype("float8_e4m3fn")}
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(WeightsError, match=r"^b.kernel must have a dtype .* a .safetensors file$"):
+        load(tmp_path / "a.npz")
+
+
 def test_an_object_of_the_older_format_may_hold_tensors(tmp_path):
     other = Call(Name("argparse", "Namespace"), tensor(MATRIX, "1", old=True))
     tree = {

@@ -40,6 +40,8 @@ def test_a_path_is_local_or_of_a_bucket(tmp_path):
     assert not storage.is_remote(Path("gs"))
     with pytest.raises(InputError, match="this option must be local; got s3://mine/a"):
         storage.local("s3://mine/a")
+    with pytest.raises(InputError, match="a path must not be empty"):
+        storage.local("")  # from `--out "$OUT"` with a variable that is not set
 
 
 @pytest.mark.parametrize("text", ["ftp://mine/a", "gs://", "gs:///a", "file://host/a", "://a"])
