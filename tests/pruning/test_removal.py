@@ -445,6 +445,39 @@ def test_factored_states_are_cut_alike(name):
     assert shapes(jax.eval_shape(update, params, smaller, params)[0]) == shapes(params)
 
 
+def test_the_state_of_muon_is_cut_alike():
+    """Muon normalizes the momentum of matrices with three coefficients, and trains biases by Adam.
+
+    `coefficients` has the size of a group of channels, and belongs to no parameter.
+    """
+    rng = np.random.default_rng(7)
+    sizes = {"a": (4, 3), "bias": (1, 3), "b": (3, 5)}
+    params = {name: jnp.asarray(rng.normal(3, 2, shape)) for name, shape in sizes.items()}
+
+    def apply(p, x):
+        return jax.nn.relu(x @ p["a"] + p["bias"]) @ p["b"]
+
+    optimizer = optax.contrib.muon(0.1, weight_decay=0.1)
+    with jax.numpy_dtype_promotion("standard"):
+        _, state = jax.jit(optimizer.update)(params, jax.jit(optimizer.init)(params), params)
+    groups, keep = coupled_channels(apply, params, np.ones((1, 4))), [np.arange(3) != 1]
+    small, smaller = (remove_channels(tree, groups, keep) for tree in (params, state))
+    assert shapes(smaller) == shapes(jax.eval_shape(optimizer.init, small))
+    coefficients = optax.tree.get(state, "ns_coeffs")
+    np.testing.assert_array_equal(optax.tree.get(smaller, "ns_coeffs"), coefficients)
+    momentum = optax.tree.get(smaller, "muon").inner_state[0].mu["a"]
+    np.testing.assert_allclose(momentum, 0.05 * small["a"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", [optax.lbfgs(), optax.contrib.mechanize(optax.sgd(0.1))])
+def test_the_state_of_another_optimizer_is_refused_with_the_cure(optimizer):
+    apply, params, x = prunable.model("mlp")
+    groups = coupled_channels(apply, params, x)
+    state = optimizer.init(jax.tree.map(jnp.asarray, params))
+    with pytest.raises(ValueError, match="make a new state of the smaller tree by the optimizer's"):
+        remove_channels(state, groups, drawn(groups))
+
+
 def test_a_list_with_the_name_of_a_parameter_is_no_factored_state():
     """The biases in the list `w` have the length of an axis of the parameter `w`."""
 

@@ -27,6 +27,9 @@ Shape = tuple[int, ...]
 KeepMasks = dict[tuple[str, int], Leaf]
 """For each array and axis, a mask of the indices that are kept."""
 
+OF_NO_PARAMETER = "ns_coeffs"  # coefficients in the state of Optax's Muon
+OTHER_STATE = "for another optimizer, make a new state of the smaller tree by the optimizer's init"
+
 
 def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
     """Remove channels from `params`: cut every array along every coupled axis.
@@ -46,9 +49,10 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
         and shapes, such as the state of an optimizer. The factored states of the optimizers
         Adafactor and SM3 are also cut. An array of an optimizer's state is cut like a parameter if
         the path of the array ends in the path of the parameter. The first name of the parameter's
-        path may be missing. Scalars are not changed. After the removal, Adafactor needs a new state
-        if another axis of a kernel is now the longest or the second longest, or if an axis is now
-        too short to be factored.
+        path may be missing. Scalars and the coefficients of the optimizer Muon are not changed. The
+        states of some optimizers, such as L-BFGS, raise an error. After the removal, Adafactor
+        needs a new state if another axis of a kernel is now the longest or the second longest, or
+        if an axis is now too short to be factored.
       groups: All or some groups of `coupled_channels`.
       keep: For each group, a boolean vector, true at the channels to keep. At least one element of
         each vector must be true.
@@ -315,10 +319,12 @@ def _owner(
         (owner,), axis = factors, int(last)
         if shape == shapes[owner][axis : axis + 1]:
             return Owner(owner, (axis,))
+    if not candidates and last == OF_NO_PARAMETER:
+        return Owner(path, ())
     if len(candidates) != 1:
         raise ValueError(
             "params must hold the arrays from which the groups were read, or their optimizer "
-            f"state; {path} belongs to {' and '.join(candidates) or 'none of them'}"
+            f"state; {path} belongs to {' and '.join(candidates) or 'none of them'}; {OTHER_STATE}"
         )
     (owner,) = candidates
     for axes in _axes(path.split("/"), shapes[owner]):
@@ -326,7 +332,7 @@ def _owner(
             return Owner(owner, axes)
     raise ValueError(
         f"params must have the shapes of the parameters from which the groups were read; {path} "
-        f"must have shape {shapes[owner]}, got {shape}"
+        f"must have shape {shapes[owner]}, got {shape}; {OTHER_STATE}"
     )
 
 
