@@ -155,7 +155,7 @@ def merge_means(a: Any, b: Any) -> tuple[Array, Array, Array, tuple[Array, Array
     deviations are 0.
     """
     count = a.count + b.count
-    share = b.count / jnp.maximum(count, 1)
+    share = b.count / jnp.where(count == 0, 1, count)
     # The mean of zero samples is arbitrary, so its squared deviation might overflow.
     delta = jnp.where((a.count > 0) & (b.count > 0), b.mean - a.mean, 0)
     mean = jnp.where(a.count > 0, a.mean + share * delta, b.mean)

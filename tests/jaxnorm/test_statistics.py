@@ -367,6 +367,26 @@ def test_a_merged_set_whose_variance_underflowed_or_overflowed_has_no_known_shap
         assert np.isnan(found.kurtosis).all()
 
 
+@pytest.mark.parametrize("unit", [0.01, 0.2, 3.0])
+def test_counts_may_be_sums_of_weights(unit):
+    """With the weights `unit` and 3 `unit`, the mean is (m + 3 m')/4, and no unit changes it."""
+    rng = np.random.default_rng(11)
+    x, y = rng.gamma(2.0, 3.0, (7, 2)), 5 + rng.gamma(3.0, 2.0, (7, 2))
+    both = np.concatenate([x, y, y, y])
+    counts = unit, 3 * unit
+    a, b = (
+        BatchStatistics(jnp.asarray(s.mean(0)), jnp.asarray(s.var(0)), jnp.asarray(count))
+        for s, count in zip((x, y), counts, strict=True)
+    )
+    merged = merge_statistics(a, b)
+    np.testing.assert_allclose(merged.mean, both.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(merged.var, both.var(0), rtol=1e-12)
+    np.testing.assert_allclose(merged.count, 4 * unit, rtol=1e-12)
+    found = merge_moments(moments(jnp.asarray(x)), moments(jnp.asarray(y)), counts=counts)
+    for one, expected in zip(found, moments(jnp.asarray(both)), strict=True):
+        np.testing.assert_allclose(one, expected, rtol=1e-10)
+
+
 @pytest.mark.parametrize("mean", [1e25, 3.7, 0.0])
 def test_a_merged_mean_does_not_depend_on_the_spreads(mean):
     """The quotient of the mean 10²⁵ and the deviation 3·10⁻¹⁹ overflows float32."""
