@@ -24,10 +24,16 @@ def promote_to_float32(x: Float[Array, "*shape"], name: str = "x") -> Float[Arra
 
 
 def promote_to(x: Float[Array, "*shape"], dtype: DTypeLike | None) -> Float[Array, "*shape"]:
-    """`x` in `dtype` if `dtype` is wider, which keeps the precision of a result in `dtype`."""
+    """`x` in a dtype in which a function may return its result, before it is rounded to `dtype`.
+
+    The dtype of `x` suffices if it is `dtype` or has more bits. Otherwise, `x` is promoted to at
+    least float32, because neither of bfloat16 and float16 has the numbers of the other.
+    """
     check_floating(x, "x")
-    wider = dtype is not None and jnp.dtype(dtype).itemsize > x.dtype.itemsize
-    return jnp.asarray(x).astype(dtype) if wider else x
+    if dtype is None or jnp.dtype(dtype) == x.dtype:
+        return x
+    narrow = x.dtype.itemsize <= jnp.dtype(dtype).itemsize
+    return jnp.asarray(x).astype(np.promote_types(dtype, np.float32)) if narrow else x
 
 
 def floating(x: int | float | Float[Array, "*shape"], name: str = "x") -> Float[Array, "*shape"]:

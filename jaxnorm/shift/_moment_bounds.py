@@ -13,7 +13,7 @@ that is not finite.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm.internal import check_floating, check_positive, check_whole, safe_sqrt, unit_of
+from jaxnorm.internal import check_positive, check_whole, promote_to_float32, safe_sqrt, unit_of
 from jaxnorm.shift._samples import check_not_negative, check_pair, length, same_length, vectors
 
 
@@ -142,7 +142,8 @@ def clipped_power(
 ) -> Float[Array, "*n"]:
     """The test function of Theorem 2, Σ clip(x_i, −C, C)^p / (p C^(p−1) √d), where C is `radius`.
 
-    The Lipschitz constant of the function is exactly 1, for even and odd p.
+    The Lipschitz constant of the function is exactly 1, for even and odd p. The result has the
+    dtype of `x`.
 
     Raises:
       ValueError: `radius` is not positive, `p` is below 1, or there are no features.
@@ -155,11 +156,12 @@ def clipped_power(
     check_whole(p=p)
     if p < 1:
         raise ValueError(f"p must be at least 1; got {p}")
-    check_floating(x, "x")
+    h = promote_to_float32(x)
     if x.ndim == 0 or x.shape[-1] == 0:
         raise ValueError(f"x must have features on its last axis; got shape {x.shape}")
     # No power overflows, because x is divided by the radius.
-    return jnp.sum(jnp.clip(x / radius, -1, 1) ** p, -1) * (radius / (p * x.shape[-1] ** 0.5))
+    powers = jnp.sum(jnp.clip(h / radius, -1, 1) ** p, -1)
+    return (powers * (radius / (p * x.shape[-1] ** 0.5))).astype(jnp.result_type(x))
 
 
 def moment_lower_bound(

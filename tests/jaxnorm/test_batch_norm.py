@@ -750,10 +750,12 @@ def test_functions_by_numpy_in_every_pair_of_options(name, shards):
             spread = partial(layer, axis_name="shards")
             layer = jax.vmap(spread, out_axes=(0, None), axis_name="shards")
         y, found = evaluated(lambda x, where, layer=layer: layer(x, where=where), x, where)
-        np.testing.assert_allclose(y.reshape(call.y.shape), call.y, rtol=1e-9, atol=1e-9)
+        tolerance = 1e-9 if call.x.dtype == np.float64 else 2e-5
+        y = y.reshape(call.y.shape)
+        numpy_layers.assert_rounded_once(y, call.y, call.x.dtype, tolerance=tolerance)
         for part, expected in zip(found, call[-3:], strict=True):
             assert part.shape == np.shape(expected)
-            np.testing.assert_allclose(part, expected, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(part, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("shape", [(6, 3), (3, 2, 4, 3)])

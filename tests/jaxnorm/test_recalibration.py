@@ -182,7 +182,7 @@ def test_a_mask_of_samples_counts_their_pixels(axis, mask_axis):
 
 def test_options_of_the_plan_are_those_of_the_layers():
     """Every option of the layers that recalibration could ignore is tested above."""
-    left_out = {"dtype", "epsilon", "use_scale", "use_bias"}
+    left_out = {"dtype", "param_dtype", "epsilon", "use_scale", "use_bias"}
     assert set(numpy_layers.COMMON) - left_out == set(FACTORS) - {"masked"}
 
 

@@ -28,6 +28,7 @@ from jaxnorm.shift import (
     sharp_unitized_upper_bound,
     unitized_upper_bound,
 )
+from tests.support.numpy_layers import assert_rounded_once
 
 DIMS, PAIRS, N = (1, 3, 16, 64), 250, 12
 POWERS = [(p, radius) for p in (1, 2, 3, 4, 5) for radius in (0.5, 5.0)]
@@ -242,6 +243,35 @@ def test_bounds_of_two_points_in_any_unit_are_their_distance(unit):
         np.testing.assert_allclose(found / np.float32(unit), 5, rtol=1e-5)
     found = clipped_power(mean, radius=4 * unit)  # (0.75² + 1) · 4 / (2√2)
     np.testing.assert_allclose(found / np.float32(unit), 1.5625 * 2**0.5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_bounds_of_half_precision_inputs_are_those_of_float64(dtype):
+    rng = np.random.default_rng(7)
+    x = jnp.asarray(rng.normal(3, 2, (9, 4)), dtype)
+    y = jnp.asarray(np.asarray(x, float) + rng.normal(0.1, 0.02, (9, 4)), dtype)
+    mean_x, var_x, mean_y, var_y = (jnp.asarray(a, dtype) for a in rng.uniform(1, 4, (4, 4)))
+    vectors = mean_x, var_x, mean_y, var_y
+    a, b, m, v, n, w = (np.asarray(part, float) for part in (x, y, *vectors))
+    r, s = (np.linalg.norm(part, axis=1) for part in (a, b))
+    f, g = ((np.clip(part, -4, 4) ** 3).sum(1) / (3 * 16 * 2) for part in (a, b))
+    apart = np.linalg.norm(m - n)
+    pairs = [
+        (mean_lower_bound(mean_x, mean_y), apart),
+        (moment_upper_bound(*vectors), (v + w).sum() + apart + 2),
+        (sharp_moment_upper_bound(*vectors), np.sqrt((v + w).sum() + apart**2)),
+        (normalized_upper_bound(*vectors), (2 + v + w).sum() + apart + 2),
+        (normalized_lower_bound(*vectors, radius=5.0), abs((m**2 + v - n**2 - w).sum()) / 20),
+        (paired_upper_bound(x, y), np.linalg.norm(a - b, axis=1).mean()),
+        (moment_lower_bound(x, y, p=3, radius=4.0), abs(f.mean() - g.mean())),
+        (unitized_upper_bound(jnp.zeros((), dtype), x, y), (r + s).mean()),
+        (sharp_unitized_upper_bound(0.25, x, y), sum((t / (t / 4 + 0.75)).mean() for t in (r, s))),
+        (interpolated_upper_bound(0.25, x, y), 0.5 + 0.75 * (r + s).mean()),
+    ]
+    for found, expected in pairs:
+        assert found.dtype == "float32"
+        np.testing.assert_allclose(found, expected, rtol=3e-6)
+    assert_rounded_once(clipped_power(x, p=3, radius=4.0), f, dtype, tolerance=1e-6)
 
 
 def test_bounds_of_unitized_outputs_by_hand():

@@ -3,7 +3,7 @@
 The functions, the NNX layers and the Linen layers are each compared with this reference, so they
 need not be compared with each other. The values are chosen such that they hide no mistake: running
 means are between −4 and 3, variances are between 0.3 and 9, and images are not square. Parameters
-differ between channels, and masks differ between samples.
+differ between channels, and masks differ between samples. Parameters are numbers that bfloat16 has.
 """
 
 import inspect
@@ -20,8 +20,15 @@ from tests.support.all_pairs import all_pairs
 
 CHANNELS = 5
 MEAN, VAR = np.array([3.0, -1.0, 0.5, 2.0, -4.0]), np.array([5.0, 0.3, 2.0, 0.7, 9.0])
-SCALE, BIAS = np.array([1.5, 0.4, -2.0, 0.9, 3.0]), np.array([0.2, -1.0, 4.0, -0.3, 1.1])
-ALPHA = np.array([0.3, 0.8, 0.55, 0.2, 0.7])
+SCALE, BIAS, ALPHA = (
+    np.asarray(jnp.asarray(values, "bfloat16"), np.float64)
+    for values in (
+        [1.5, 0.4, -2.0, 0.9, 3.0],
+        [0.2, -1.0, 4.0, -0.3, 1.1],
+        [0.3, 0.8, 0.55, 0.2, 0.7],
+    )
+)
+DTYPES = ["float32", "bfloat16", "float16", "float64"]  # of inputs
 SHAPES = {"images": (8, 4, 3, CHANNELS), "vectors": (8, CHANNELS)}
 OWN: dict[str, dict[str, list[Any]]] = {
     "BatchNorm": {"recentering": [True, False], "rescaling": [True, False]},
@@ -36,7 +43,8 @@ COMMON: dict[str, list[Any]] = {
     "epsilon": [1e-3, 0.4],
     "axis": [-1, 1],
     "momentum": [0.9, 0.3],
-    "dtype": [None, "float32"],
+    "dtype": [None, "float32", "bfloat16", "float16"],
+    "param_dtype": ["float32", "bfloat16"],
     "use_scale": [True, False],
     "use_bias": [True, False],
     "correction": [None, partial(jaxnorm.bessel, eps=0.5)],
@@ -50,9 +58,10 @@ CALLED = {
     "mask": [None, "samples", "pixels", "first group", "nothing"],
     "said": ["at construction", "at the call"],  # where `use_running_average` is given
     "update at the call": [None, True, False],
+    "dtype of x": DTYPES,
 }
 ELSEWHERE = {  # options that other tests check
-    *("param_dtype", "bias_init", "scale_init", "alpha_init", "axis_name", "axis_index_groups"),
+    *("bias_init", "scale_init", "alpha_init", "axis_name", "axis_index_groups"),
     *("bias_metadata", "scale_metadata", "alpha_metadata", "eps", "rngs", "num_features"),
     *("_", "self", "parent", "name"),
 }
@@ -83,7 +92,7 @@ def cases(name: str, layer: type) -> list[Case]:
 
 def _case(name: str, options: set[str], row: dict[str, Any]) -> Case:
     rng = np.random.default_rng(0)
-    x = rng.gamma(2.0, size=SHAPES[row["shape"]]) * np.array([1.0, 3.0, 0.5, 2.0, 1.0]) + MEAN / 2
+    x = _samples(rng, row)
     keep = _kept(row["mask"], x.shape[:-1], row["groups"])
     own = {option: row[option] for option in options}
     call: dict[str, Any] = {"update_running_average": row["update at the call"]}
@@ -92,11 +101,17 @@ def _case(name: str, options: set[str], row: dict[str, Any]) -> Case:
     update = row["update at the call"]
     update = row["update_running_average"] if update is None else update
     update = not row["use_running_average"] if update is None else update
-    y, mean, var = reference(name, x, keep, {**row, "update_running_average": update})
+    whole = {**row, "update_running_average": update}
+    y, mean, var = reference(name, x.astype(np.float64), keep, whole)
     axis = row["axis"] if x.ndim > 2 else -1
     if keep is not None:
         call["mask"] = _mask(row["mask"], keep, axis)
     return Case(name, own, call, np.moveaxis(x, -1, axis), np.moveaxis(y, -1, axis), mean, var)
+
+
+def _samples(rng: np.random.Generator, row: dict[str, Any]) -> np.ndarray:
+    x = rng.gamma(2.0, size=SHAPES[row["shape"]]) * np.array([1.0, 3.0, 0.5, 2.0, 1.0]) + MEAN / 2
+    return np.asarray(jnp.asarray(x, row["dtype of x"]))
 
 
 class Call(NamedTuple):
@@ -120,13 +135,14 @@ def calls(name: str, function: Callable[..., Any], groups: list[int]) -> list[Ca
     left_out = {"x", "alpha", "scale", "bias", "statistics", "where", "running"}
     left_out |= {"axis_name", "axis_index_groups"}
     assert set(inspect.signature(function).parameters) - left_out == known
-    factors |= {"shape": CALLED["shape"], "mask": CALLED["mask"]}
+    factors |= {name: CALLED[name] for name in ("shape", "mask", "dtype of x")}
     return [_call(name, known, row) for row in all_pairs(factors)]
 
 
 def _call(name: str, options: set[str], row: dict[str, Any]) -> Call:
     rng = np.random.default_rng(2)
-    x = rng.gamma(2.0, size=SHAPES[row["shape"]]) * np.array([1.0, 3.0, 0.5, 2.0, 1.0]) + MEAN / 2
+    given_x = _samples(rng, row)
+    x = given_x.astype(np.float64)
     keep = _kept(row["mask"], x.shape[:-1], row["groups"])
     whole = {
         **row,
@@ -148,7 +164,7 @@ def _call(name: str, options: set[str], row: dict[str, Any]) -> Call:
     given |= {"scale": SCALE} if row["use_scale"] else {}
     given |= {"bias": BIAS} if row["use_bias"] else {}
     where = keep if row["mask"] != "pixels" or keep is None else keep[..., None]
-    return Call(x, where, given, row["inference"], y, mean, var, count)
+    return Call(given_x, where, given, row["inference"], y, mean, var, count)
 
 
 def _kept(mask: str | None, shape: tuple[int, ...], groups: int) -> np.ndarray | None:
@@ -245,8 +261,8 @@ def eq_9(alpha: np.ndarray, square: Any) -> np.ndarray:
 
 
 STATELESS: dict[str, dict[str, list[Any]]] = {
-    "DyT": {"alpha_init": [0.5, 1.7]},
-    "Derf": {"alpha_init": [0.5, 1.7], "offset_init": [0.0, -0.6]},
+    "DyT": {"alpha_init": [0.5, 1.75]},
+    "Derf": {"alpha_init": [0.5, 1.75], "offset_init": [0.0, -0.625]},
     "Unitization": {
         "alpha_init": [1.0, ALPHA],
         "transform": [jaxnorm.unitize, jaxnorm.unitize_bounded],
@@ -259,15 +275,17 @@ def stateless_cases(name: str, layer: type) -> list[tuple[dict[str, Any], np.nda
 
     Every pair of values of two options occurs.
     """
-    factors = {k: COMMON[k] for k in ("dtype", "use_scale", "use_bias")} | STATELESS[name]
+    common = ("dtype", "param_dtype", "use_scale", "use_bias")
+    factors = {k: COMMON[k] for k in common} | STATELESS[name]
     known = (ELSEWHERE - {"alpha_init", "axis_name", "axis_index_groups"}) | {"offset_metadata"}
     assert set(inspect.signature(layer.__init__).parameters) - known == set(factors)
     found = []
-    for row in all_pairs(factors | {"shape": list(SHAPES)}):
+    for row in all_pairs(factors | {"shape": list(SHAPES), "dtype of x": DTYPES}):
         x = np.random.default_rng(3).normal(1, 2, SHAPES[row.pop("shape")])
+        x = np.asarray(jnp.asarray(x, row.pop("dtype of x")))
         scale = SCALE if row["use_scale"] else 1.0
         bias = BIAS if row["use_bias"] else 0.0
-        y = scale * _stateless(name, x, row) + bias
+        y = scale * _stateless(name, x.astype(np.float64), row) + bias
         init = {k: starting_at(v) for k, v in row.items() if k.endswith("_init")}
         init |= {"scale_init": starting_at(SCALE), "bias_init": starting_at(BIAS)}
         found.append((row | init, x, y))
@@ -307,8 +325,15 @@ def called_with(case: Case) -> tuple[Any, dict[str, Any]]:
 
 def assert_outcome(case: Case, y: Any, mean: Any, var: Any) -> None:
     """Assert that output and running statistics equal the reference and have the right dtypes."""
-    assert y.dtype == (case.options["dtype"] or "float64")
     assert mean.dtype == var.dtype == "float32"
-    np.testing.assert_allclose(y, case.y, rtol=2e-5, atol=2e-5)
+    assert_rounded_once(y, case.y, case.options["dtype"] or case.x.dtype)
     np.testing.assert_allclose(mean, case.mean, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(var, case.var, rtol=1e-6)
+
+
+def assert_rounded_once(y: Any, exact: np.ndarray, dtype: Any, *, tolerance: float = 2e-5) -> None:
+    """Assert that `y` is `exact`, computed in at least float32 and then rounded to `dtype`."""
+    assert y.dtype == dtype
+    rounding = float(jnp.finfo(y.dtype).eps) / 2
+    found = np.asarray(y, np.float64)
+    np.testing.assert_allclose(found, exact, rtol=tolerance + rounding, atol=tolerance)
