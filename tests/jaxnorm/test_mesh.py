@@ -125,18 +125,23 @@ def test_any_number_of_groups_of_a_sharded_batch(mesh, groups):
 
 
 @pytest.mark.parametrize(
-    ("groups", "spec"),
+    ("groups", "axes", "sharded"),
     [
-        (8, ("data", None)),
-        (2, (None, "data")),
-        (12, ("data", None)),
-        (6, (None, "data")),
-    ],  # the batch is sharded over 4 devices
+        (8, "data", 0),  # the batch is sharded over 4 devices
+        (2, "data", 1),
+        (12, "data", 0),
+        (6, "data", 1),
+        (16, ("data", "model"), 0),  # the batch is sharded over 8 devices
+        (2, ("data", "model"), 1),
+        (12, ("data", "model"), 1),
+        (4, ("data", "model"), 1),
+    ],
 )
-def test_groups_of_a_sharded_batch_stay_sharded_where_they_divide(groups, spec):
-    x = spread(MESHES["default"], np.ones((96, 3)))
+def test_groups_of_a_sharded_batch_stay_sharded_where_they_divide(groups, axes, sharded):
+    x = jax.device_put(np.ones((96, 3)), NamedSharding(MESHES["default"], P(axes)))
     split = jax.eval_shape(partial(split_batch, groups=groups), x)
-    assert split.sharding.spec[:2] == spec
+    assert split.sharding.spec[sharded] == axes
+    assert split.sharding.spec[1 - sharded] is None
 
 
 each_mesh_of_a_module = pytest.mark.parametrize(

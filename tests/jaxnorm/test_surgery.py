@@ -20,6 +20,7 @@ from jaxnorm.nnx import (
     recalibrate,
     replace_batch_norm,
 )
+from tests.support.numpy_layers import assert_rounded_once
 
 forward = nnx.jit(lambda model, x: model(x))
 
@@ -308,10 +309,14 @@ def test_parts_of_batch_norm_are_folded_as_they_are(parts):
 @pytest.mark.parametrize("use_bias", [True, False])
 @pytest.mark.parametrize("rescaling", [True, False])
 @pytest.mark.parametrize("recentering", [True, False])
-def test_a_folded_layer_is_its_formula_in_numpy(recentering, rescaling, use_bias):
-    """The bias of the layer, the statistics and the parameters of the norm are not neutral."""
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_folded_layer_is_its_formula_in_numpy(recentering, rescaling, use_bias, dtype):
+    """The bias of the layer, the statistics and the parameters of the norm are not neutral.
+
+    The kernel and the bias are rounded once.
+    """
     rng = np.random.default_rng(0)
-    layer = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
+    layer: Any = nnx.Linear(30, 4, param_dtype=dtype, rngs=nnx.Rngs(0))
     norm = jaxnorm.nnx.BatchNorm(
         4, recentering=recentering, rescaling=rescaling, use_bias=use_bias, rngs=nnx.Rngs(0)
     )
@@ -324,12 +329,18 @@ def test_a_folded_layer_is_its_formula_in_numpy(recentering, rescaling, use_bias
         (norm.bias, bias),
     ):
         if variable is not None:
-            variable[...] = jnp.asarray(value, "float32")
-    x = rng.normal(size=(8, 3))
-    h = x @ np.asarray(layer.kernel[...], float) + own - mean * recentering
-    expected = scale * h / (np.sqrt(var + 1e-5) if rescaling else 1) + bias * use_bias
-    found = fold(layer, norm)(jnp.asarray(x, "float32"))
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+            variable[...] = jnp.asarray(value, variable[...].dtype)
+    gain = scale / (np.sqrt(var + 1e-5) if rescaling else 1)
+    own = np.asarray(layer.bias[...], float)
+    folded: Any = fold(layer, norm)
+    kernel = np.asarray(layer.kernel[...], float) * gain
+    assert_rounded_once(folded.kernel[...], kernel, dtype, tolerance=1e-6)
+    shift = gain * (own - mean * recentering) + bias * use_bias
+    assert_rounded_once(folded.bias[...], shift, dtype, tolerance=1e-6)
+    x = rng.normal(size=(8, 30))
+    if dtype == "float32":
+        found = folded(jnp.asarray(x, dtype))
+        np.testing.assert_allclose(found, x @ kernel + shift, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.usefixtures("unchecked")
