@@ -1,5 +1,7 @@
 """Constant outputs of removed channels, compared with results by hand."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -102,8 +104,8 @@ def test_nothing_is_folded_for_channels_before_a_divisor():
     jax.tree.map(np.testing.assert_array_equal, found, params)
 
 
-def weight_normed(p, x):
-    h = jax.nn.relu(x @ p["a"] + p["b"])
+def weight_normed(p, x, activation=jax.nn.relu):
+    h = activation(x @ p["a"] + p["b"])
     return h @ (p["v"] / jnp.linalg.norm(p["v"], axis=0, keepdims=True)) + p["c"]
 
 
@@ -112,14 +114,21 @@ def tied(p, x):
     return jax.nn.tanh(h @ p["w"] + p["b"]) @ p["e"].T
 
 
-def test_a_normed_weight_adds_the_constant_that_the_whole_weight_reads():
-    """The norm of the kept rows is smaller, but this changes no constant of a removed channel."""
+@pytest.mark.parametrize(
+    ("activation", "in_numpy"), [(jax.nn.relu, partial(np.maximum, 0)), (jnp.exp, np.exp)]
+)
+def test_a_normed_weight_adds_the_constant_that_the_whole_weight_reads(activation, in_numpy):
+    """The norm of the kept rows is smaller, but this changes no constant of a removed channel.
+
+    If all arrays of a channel are zero, exp gives 1, which is not the constant.
+    """
     rng, x = np.random.default_rng(0), np.random.default_rng(1).normal(2, 3, (7, 4))
     shapes = {"a": (4, 6), "b": (1, 6), "v": (6, 3), "c": (1, 3)}
     params = {name: rng.normal(1, 1, shape) for name, shape in shapes.items()}
-    groups, keep = coupled_channels(weight_normed, params, x), [np.arange(6) % 3 > 0]
-    folded = fold_constants(weight_normed, params, groups, keep, x)
-    constants = np.maximum(params["b"][0, ~keep[0]], 0)
+    apply = partial(weight_normed, activation=activation)
+    groups, keep = coupled_channels(apply, params, x), [np.arange(6) % 3 > 0]
+    folded = fold_constants(apply, params, groups, keep, x)
+    constants = in_numpy(params["b"][0, ~keep[0]])
     rows = (params["v"] / np.sqrt(np.square(params["v"]).sum(0)))[~keep[0]]
     np.testing.assert_allclose(folded["c"], params["c"] + constants @ rows)
 

@@ -105,6 +105,17 @@ def test_ks_can_be_differentiated_batched_and_compiled(key):
     np.testing.assert_allclose(np.stack(found), np.array(expected).T, rtol=1e-12)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_equal_weights_share_the_derivative(sign):
+    """The distance is largest at the three equal weights. All weights move together."""
+    x = sign * np.array([-0.4, 0.9, -0.4, 1.3, -0.4])
+    normal = scipy.stats.norm(scale=1.5)
+    above, below = (scipy.stats.kstest(x + step, normal.cdf).statistic for step in (1e-6, -1e-6))
+    expected = (above - below) / 2e-6
+    found = jax.grad(lambda x: ks_distance(x, scale=1.5))(jnp.asarray(x))
+    np.testing.assert_allclose(found, expected * (np.abs(x) == 0.4) / 3, rtol=1e-5)
+
+
 def large_samples():
     rng = np.random.default_rng(0)
     return {

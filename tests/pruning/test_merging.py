@@ -130,11 +130,11 @@ def test_the_same_is_merged_without_loss_on_both_axes_of_a_kernel():
     assert_the_same_is_merged_without_loss(apply, params, (x,), groups)
 
 
-def normalized(params, x):
+def normalized(params, x, eps=EPS):
     h = x @ params["w"]
     h.var(0)  # the result is not used
     h = h - params["mean"][None]
-    gain = params["scale"] / jnp.sqrt(params["var"] + EPS)
+    gain = params["scale"] / jnp.sqrt(params["var"] + eps)
     return jax.nn.relu(h * gain[None] + params["bias"][None]) @ params["u"]
 
 
@@ -144,15 +144,17 @@ def normalized_params(n=12):
     return params | {"var": RNG.uniform(0.5, 2, n)}
 
 
-def test_merged_statistics_are_those_of_the_merged_filters():
+@pytest.mark.parametrize("eps", [EPS, 0.5])
+def test_merged_statistics_are_those_of_the_merged_filters(eps):
     # The loop computes the expected filters, and scales them to fit the mean running variance.
     params, x = normalized_params(), RNG.normal(size=(7, 5))
-    (group,) = pruning.coupled_channels(normalized, params, x)
+    apply = partial(normalized, eps=eps)
+    (group,) = pruning.coupled_channels(apply, params, x)
     keep = [np.arange(12) % 3 == 0]
     labels = np.array([0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3])
     plan = lambda features, keep: np.eye(4)[labels]  # noqa: E731
-    small = merged(normalized, params, [group], keep, (x,), plan=plan)
-    root = np.sqrt(params["var"] + EPS)
+    small = merged(apply, params, [group], keep, (x,), plan=plan)
+    root = np.sqrt(params["var"] + eps)
     for k in range(4):
         of_cluster = np.flatnonzero(labels == k)
         scale = np.mean(np.abs(params["scale"][of_cluster]))
@@ -164,7 +166,7 @@ def test_merged_statistics_are_those_of_the_merged_filters():
             unit += gain * params["var"][i] ** 0.5 * w / np.linalg.norm(w) / len(of_cluster)
             fused += gain * w / len(of_cluster)
             mean += gain * params["mean"][i] / len(of_cluster)
-        gain = scale / np.sqrt(var + EPS)
+        gain = scale / np.sqrt(var + eps)
         growth = gain * var**0.5 / np.linalg.norm(unit)
         np.testing.assert_allclose(small["scale"][k], scale)
         np.testing.assert_allclose(small["var"][k], var)

@@ -207,6 +207,17 @@ def test_a_model_is_read_from_its_checkpoint(tmp_path):
         np.testing.assert_array_equal(pruning.nnx.load_pruned(tmp_path, large)(x), small(x))
 
 
+def test_a_model_that_is_read_has_the_sizes_of_its_arrays(tmp_path):
+    rngs = nnx.Rngs(0)
+    model = nnx.Sequential(nnx.Linear(4, 6, rngs=rngs), nnx.relu, nnx.Linear(6, 2, rngs=rngs))
+    apply, params = pruning.nnx.evaluation(model)
+    x = jnp.ones((1, 4), "float32")
+    pruning.save_pruned(tmp_path, pruning.prune(apply, params, x, ratios=[0.5], fold=False))
+    first, _, last = pruning.nnx.load_pruned(tmp_path, model).layers
+    assert (first.in_features, first.out_features) == (4, 3)
+    assert (last.in_features, last.out_features) == (3, 2)
+
+
 def test_a_resized_network_is_not_read_as_a_model(tmp_path):
     def build():
         rngs = nnx.Rngs(0)

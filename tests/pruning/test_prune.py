@@ -193,6 +193,8 @@ def test_without_asking_layers_that_repeat_differ():
 
 
 def test_schedules_rise_to_the_ratio():
+    in_one_step = lambda target, t: target if t >= 0.5 else 0.0  # noqa: E731
+    assert iterative(0.5, steps=4, curve=in_one_step) == (0, 0.5, 0.5, 0.5)
     assert iterative(0.5, steps=1) == (0.5,)
     np.testing.assert_allclose(iterative(0.5, steps=2, curve=pruning.schedules.linear), (0.25, 0.5))
     np.testing.assert_allclose(
@@ -298,6 +300,16 @@ def test_scores_may_have_any_dtype(dtype):
     (keep,) = prune(apply, params, np.ones((1, 2)), ratios=[0.25, 0.5], score=score).keep
     # Each step removes the last channel, whose score is lowest, and the first of the equal scores.
     assert np.flatnonzero(keep).tolist() == [2, 3, 4, 5]
+
+
+def test_scores_of_float64_are_not_rounded():
+    """The scores differ by 10⁻¹², which is less than the rounding error of float32."""
+    scores = 1 + 1e-12 * np.array([3, 1, 6, 0, 7, 2, 5, 4])
+    params = {"a": np.eye(2, 8), "b": np.ones((8, 3))}
+    apply = lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"]  # noqa: E731
+    score = lambda params, groups: [jnp.asarray(scores)]  # noqa: E731
+    (keep,) = prune(apply, params, np.ones((1, 2)), ratios=[0.5], score=score).keep
+    assert np.flatnonzero(keep).tolist() == [2, 4, 6, 7]
 
 
 def test_batch_norm_is_recalibrated_after_each_removal():

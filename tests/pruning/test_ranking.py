@@ -122,9 +122,17 @@ def test_only_the_order_of_scores_matters(correlation, key):
 def test_scores_without_a_ranking_give_nan(correlation):
     a = jnp.arange(4.0)
     assert jnp.isnan(correlation(a, jnp.ones(4)))
-    assert jnp.isnan(correlation(a, a.at[1].set(jnp.nan)))
+    assert jnp.isnan(correlation(jnp.ones(4), a))
     assert jnp.isnan(correlation(a[:1], a[:1]))
     np.testing.assert_allclose(correlation(a, a.at[3].set(jnp.inf)), 1, rtol=1e-14)
+
+
+@pytest.mark.parametrize("compare", [spearman, kendall, partial(overlap, ratio=0.5)])
+def test_a_nan_in_either_of_the_scores_gives_nan(compare):
+    a = jnp.array([3.0, 1.0, 4.0, 2.0])
+    unknown = jnp.array([2.0, jnp.nan, 5.0, 3.0])
+    for pair in ((a, unknown), (unknown, a), (unknown, unknown)):
+        assert jnp.isnan(compare(*pair))
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])

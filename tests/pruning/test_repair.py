@@ -19,8 +19,9 @@ from pruning.channels import (
     remove_channels,
     rescale,
 )
+from pruning.channels._program.linear import Product
 from pruning.channels._repair import least_squares as module
-from pruning.channels._repair.moments import Moments, merge
+from pruning.channels._repair.moments import Moments, merge, moments
 from tests.support import prunable
 
 RNG = np.random.default_rng(0)
@@ -401,6 +402,19 @@ def test_moments_of_parts_of_unequal_rows_are_those_of_all_rows():
     parts = (of(x[:, a:b], y[:, a:b]) for a, b in itertools.pairwise(edges))
     for found, expected in zip(merge(parts), of(x, y), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_moments_of_half_precision_are_summed_in_float32(dtype):
+    rng = np.random.default_rng(6)
+    x, y = (jnp.asarray(rng.normal(3, 400, (300, n)), dtype) for n in (3, 2))
+    rows, columns = ((), (0,), (1,)), ((), (1,), (0,))
+    found = moments(Product(rows, columns, rows), x, y)
+    a, b = np.asarray(x, float), np.asarray(y, float)
+    h = a - a.mean(0)
+    assert found.rows == 300
+    for part, expected in zip(found[1:], (a.mean(0), b.mean(0), h.T @ h, h.T @ b), strict=True):
+        np.testing.assert_allclose(part[0], expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
 
 
 def solved_by_hand(h, y, kernel, ridge, center):

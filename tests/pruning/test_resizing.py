@@ -163,6 +163,13 @@ CHANGING = {
         lambda p, x: hidden(p, x) @ p["o"] + jnp.arange(1.0 * p["w0"].shape[1]).sum(),
         r"\(8,\) becomes \(2,\), the shape of iota",
     ),
+    "start of a slice": (
+        lambda p, x: (
+            hidden(p, x) @ p["o"]
+            + lax.slice(x, (start := 0 if p["w0"].shape[1] > 6 else 2, 0), (start + 1, 3))
+        ),
+        r"\(0, 0\) becomes \(2, 0\), start_indices of slice",
+    ),
     "last step": (
         lambda p, x: (
             2.0 * (hidden(p, x) @ p["o"]) if p["w0"].shape[1] > 6 else hidden(p, x) @ p["o"]

@@ -261,6 +261,17 @@ def test_msgpack_keeps_every_floating_type_and_what_flax_divides(tmp_path, monke
         np.testing.assert_array_equal(array, tree[name])
 
 
+def test_chunks_of_msgpack_are_joined_in_the_order_of_their_numbers(tmp_path):
+    """JAX sorts the keys of a tree as texts, so chunk 10 comes before chunk 2 in the file."""
+    kernel = np.random.default_rng(5).normal(3, 2, (12, 4)).astype("float32")
+    chunks = {str(i): row for i, row in enumerate(kernel)}
+    chunked = {"__msgpack_chunked_array__": True, "shape": {"0": 12, "1": 4}, "chunks": chunks}
+    content = flax.serialization.msgpack_serialize({"dense": {"kernel": chunked}})
+    assert content.index(b"\xa210") < content.index(b"\xa12")
+    (tmp_path / "a.msgpack").write_bytes(content)
+    np.testing.assert_array_equal(load(tmp_path / "a.msgpack", dense=True)["dense"], kernel)
+
+
 def test_safetensors_of_numbers_of_layers_beyond_ten(tmp_path):
     arrays = {f"layers.{i}.weight": ones(2, 2) for i in (10, 9, 100, 20, 1)}
     arrays["layers.9.bias"] = BIAS
