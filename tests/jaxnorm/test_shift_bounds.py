@@ -271,7 +271,15 @@ def test_bounds_of_half_precision_inputs_are_those_of_float64(dtype):
     for found, expected in pairs:
         assert found.dtype == "float32"
         np.testing.assert_allclose(found, expected, rtol=3e-6)
-    assert_rounded_once(clipped_power(x, p=3, radius=4.0), f, dtype, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(("p", "radius"), [(3, 3.3), (5, 7.7)])
+def test_powers_of_half_precision_are_rounded_once(dtype, p, radius):
+    x = jnp.asarray(np.random.default_rng(8).normal(3, 2, (40, 16)), dtype)
+    powers = (np.clip(np.asarray(x, float), -radius, radius) ** p).sum(1)
+    exact = powers / (p * radius ** (p - 1) * 16**0.5)
+    assert_rounded_once(clipped_power(x, p=p, radius=radius), exact, dtype, tolerance=1e-6)
 
 
 def test_bounds_of_unitized_outputs_by_hand():
