@@ -69,14 +69,15 @@ def test_what_is_found_is_packed_by_draw_and_criterion():
     found = np.random.default_rng(0).random(13) < 0.5
     np.testing.assert_array_equal(unpack(pack(found), 13), found)
     rows = [
-        {"ratio": 0.5, "repair": "scaled", "criterion": c, "draw": d, "correct": pack(found)}
+        {"ratio": 0.5, "repair": "scaled", "criterion": c, "draw": d, "correct": pack(found ^ d)}
         for c in ("l1", "l2", "random")
         for d in (1, 0)
     ]
     table = of_images({"settings": {"test": 13}, "rows": rows[:-1]})
     cells = table["ResNet-20", 0.5, "scaled"]
     assert values_of_criteria(cells).shape == (2, 2, 13)
-    assert cells["random"].shape == (1, 13)
+    np.testing.assert_array_equal(cells["l1"], [found, ~found])  # draw 0 comes first
+    np.testing.assert_array_equal(cells["random"], [~found])
 
 
 def test_criteria_are_compared_on_the_draws_that_all_have():

@@ -101,7 +101,7 @@ def test_every_kind_of_statistics_is_measured_since_the_last_epoch(monkeypatch):
 
 
 def test_a_shift_is_of_the_joint_outputs_for_the_probe(monkeypatch):
-    """For five images, the expected distance is the least over all pairings."""
+    """The expected distance is the least of all pairings of the outputs for five images."""
     program, _ = made_up(monkeypatch)
     follow = shift.Follower(program, jnp.asarray(X), jnp.asarray(PROBE), exact=5)
     for w, r in ((0.2, 0.1), (0.1, 0.05), (0.3, -0.02)):  # only the last two are compared
@@ -237,5 +237,5 @@ def test_runs_differ_in_their_recipes_and_networks_of_one_seed_in_nothing_else(m
             recipe, model=model, drops=drops, normalization=run["normalization"]
         )
         assert own == expected
-        # Moments are kept only for the order and the seed of which the page draws the moments.
+        # The page plots the moments of one order and one seed, so only these moments are kept.
         assert ("moments" in run) == (run["seed"] == 0 and run["order"] == "ReLU first")

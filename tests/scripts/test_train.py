@@ -356,6 +356,15 @@ def test_an_epoch_can_be_seen_before_the_run_ends(tmp_path):
     log.close()
 
 
+def test_a_resumed_run_hides_the_epochs_that_it_repeats(tmp_path):
+    log = event_log.EventLog(tmp_path, 1)
+    for epoch in (1, 2, 3):
+        log.add(epoch, {"loss": 0.5 * epoch})
+    log.close()
+    event_log.EventLog(tmp_path, 2).close()
+    assert scalars(tmp_path) == {(1, "loss"): 0.5}
+
+
 def test_events_are_those_of_the_lines_after_an_interruption(one, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", math.inf)
     monkeypatch.setattr(time, "time", lambda: 1.8e9)  # both runs start in the same second
