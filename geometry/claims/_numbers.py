@@ -53,7 +53,7 @@ def _span(first: str, last: str) -> list[str]:
 
 
 def objects(claim: Claim) -> tuple[str, ...]:
-    """All numbered objects in a claim's name and in the `covers` of the claim."""
+    """The numbered theorems, equations and figures in a claim's name and in its field `covers`."""
     if not isinstance(claim, Claim):
         raise TypeError(f"claim must be a Claim; got {claim!r}")
     return numbered(f"{claim.name}; {claim.covers}")

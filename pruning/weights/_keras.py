@@ -24,7 +24,7 @@ from pruning.weights._limits import (
     n_elements,
 )
 
-# the first bytes of an HDF5 heap of strings; the group is the size of the heap
+# matches the first bytes of an HDF5 heap of strings; group 1 of the match is the heap's size
 HEAP = re.compile(rb"GCOL\x01\0\0\0(.{8})", re.DOTALL)
 
 

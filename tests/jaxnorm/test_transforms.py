@@ -136,7 +136,7 @@ def test_averaged_weights_need_their_own_statistics():
     np.testing.assert_allclose(average.norm.var[...], h.var(0), rtol=1e-4)
 
 
-# jaxtyping cannot compare the sizes of axes of which one is unknown.
+# Type checks are off, because jaxtyping cannot compare two sizes if one of them is symbolic.
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("function", layer_functions())
 @pytest.mark.parametrize("shape", ["n, 3", "n, 4, 4, 3", "n, h, w, 3"])

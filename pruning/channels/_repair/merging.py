@@ -60,9 +60,10 @@ def merge_channels(
 
     Args:
       inputs: The other arguments of `apply`. Only their shapes matter.
-      plan: A function such as `clusters` or `transport`. Its arguments are the features of the
-        channels of a group, (n, d), and the mask of kept channels, (n,). The plan is a matrix (n,
-        k) without rows or columns of zeros, where k is the number of kept channels.
+      plan: A function such as `clusters` or `transport`. The function is called for each group of n
+        channels, with the d numbers by which each channel is compared, (n, d), and the mask of kept
+        channels, (n,). The plan is a matrix (n, k) without rows or columns of zeros, where k is the
+        number of kept channels.
 
     Returns:
       A tree of the same shapes as `params`. The values at removed channels have no meaning.
