@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from geometry._arguments import as_samples, whole_number
 from jaxnorm import unit_vector
-from jaxnorm.internal import check_key, check_whole, host_only, replicate, row_at
+from jaxnorm.internal import auto_sharded, check_key, check_whole, host_only, replicate, row_at
 
 __all__ = [
     "SampledCells",
@@ -91,6 +91,7 @@ def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:
     return row_at(volumes, jnp.argmin(jnp.where(volumes == 0, 1, volumes)))
 
 
+@auto_sharded
 def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
     """Gaussian volumes of the n² − n + 2 cells of n samples in space.
 
@@ -107,7 +108,7 @@ def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
       >>> print(jax.jit(cell_volumes_3d)(jnp.eye(3)).round(3))
       [0.125 0.125 0.125 0.125 0.125 0.125 0.125 0.125]
     """
-    h = replicate(as_samples(x, columns=3))
+    h = as_samples(x, columns=3)
     n, eps = len(h), float(jnp.finfo(h.dtype).eps)
     if n == 1:
         return jnp.where(jnp.any(h != 0), jnp.full(2, 0.5, x.dtype), jnp.nan)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, PartitionSpec as P
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 import geometry
 import jaxnorm
@@ -82,6 +82,7 @@ def test_vmap_changes_nothing(function):
         assert_same(jax.tree.map(lambda y, i=i: y[i], batched), single)
 
 
+MESH = jax.make_mesh((2,), ("d",), devices=jax.devices()[:2])  # of Explicit axes
 KEYED = (
     partial(geometry.random_network, jax.random.key(0), depth=3, width=4),
     partial(geometry.ranks.rows_needed, jax.random.key(0)),
@@ -109,6 +110,20 @@ def test_a_shard_map_may_give_each_device_its_own_arrays(function):
 
     mapped = jax.shard_map(on_each, mesh=mesh, in_specs=P("d"), out_specs=P("d"))
     expected, found = jax.eval_shape(call, *arguments), jax.eval_shape(mapped, both)
+    for one, each in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+        assert each.shape == (2, *one.shape)
+
+
+@pytest.mark.parametrize(
+    "function", [*NUMERICAL, *KEYED], ids=lambda f: getattr(f, "func", f).__name__
+)
+def test_vmap_maps_over_an_axis_that_is_sharded_on_an_explicit_mesh(function):
+    arguments, call = example(function) if function in NUMERICAL else ((jnp.asarray(X),), function)
+    sharding = NamedSharding(MESH, P("d"))
+    both = jax.tree.map(lambda x: jax.device_put(np.stack([x, x]), sharding), arguments)
+    with jax.set_mesh(MESH):
+        found = jax.jit(jax.vmap(call)).lower(*both).out_info
+    expected = jax.eval_shape(call, *arguments)
     for one, each in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
         assert each.shape == (2, *one.shape)
 

@@ -112,7 +112,8 @@ def random_network(
 
         def record(recorded: PyTree[Array]) -> PyTree[Array]:
             now = jax.tree.map(replicate, (statistic(h), log_scale))
-            return jax.tree.map(lambda rows, one: rows.at[row].set(one), recorded, now)
+            put = jax.lax.dynamic_update_index_in_dim
+            return jax.tree.map(lambda rows, one: put(rows, one, row, 0), recorded, now)
 
         recorded = jax.lax.cond(row < len(chosen), record, lambda same: same, recorded)
         return (h, log_scale, recorded), None
@@ -123,7 +124,7 @@ def random_network(
     keys = jax.random.split(key, depth)
     last, log_scale = jax.eval_shape(layer, *batch, keys[0])
     recorded = jax.tree.map(
-        lambda one: jnp.zeros((len(chosen), *one.shape), one.dtype),
+        lambda one: replicate(jnp.zeros((len(chosen), *one.shape), one.dtype), like=h),
         (jax.eval_shape(statistic, last), log_scale),
     )
     # The row of a layer that is not recorded is len(chosen), at which `step` records nothing.

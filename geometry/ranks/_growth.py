@@ -18,6 +18,7 @@ from geometry.cells import cell_volumes_2d
 from geometry.ranks._batch import numerical_rank
 from jaxnorm import unit_vector
 from jaxnorm.internal import (
+    auto_sharded,
     check_key,
     check_numeric,
     check_whole,
@@ -55,6 +56,14 @@ def rows_needed(
         raise ValueError("max_rows must be below 2**31")
     h = replicate(as_samples(x))
     u = jnp.where(jnp.any(h != 0, axis=1, keepdims=True), unit_vector(h), 0)
+    return _grow(key, u, max_rows=max_rows)
+
+
+@auto_sharded
+def _grow(
+    key: Key[Array, ""], u: Float[Array, "n d"], *, max_rows: int
+) -> tuple[Int[Array, ""], Int[Array, ""]]:
+    """`rows_needed` of samples `u` of norm 1 or 0."""
     n, dims = u.shape
     tolerance = 64 * n * float(jnp.finfo(u.dtype).eps)
 

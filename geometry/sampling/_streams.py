@@ -24,6 +24,7 @@ from jaxnorm.internal import (
     is_traced,
     merge_central_moments,
     replicate,
+    varying_like,
 )
 
 # Default number of draws that a device holds at a time.
@@ -234,7 +235,11 @@ def _on_device(
         first = start + i * stride + index * program.size
         return _merge(program, carry, _chunk(program, inputs, first, stop))
 
-    return jax.lax.fori_loop(0, chunks, step, jax.tree.map(jnp.zeros_like, state))
+    none = jax.tree.map(jnp.zeros_like, state)
+    if program.mesh is None and jax.sharding.get_abstract_mesh().manual_axes:
+        drawn = jax.eval_shape(partial(_chunk, program), inputs, start, stop)
+        none = varying_like(none, drawn)  # the caller's `shard_map` compares the types of states
+    return jax.lax.fori_loop(0, chunks, step, none)
 
 
 def _chunk(

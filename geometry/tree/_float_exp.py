@@ -51,7 +51,7 @@ def renormalize(a: FloatExp, *, axis: int | None = None, where: Array | bool = T
     largest = jnp.max(jnp.abs(a.mantissa), axis, keepdims=axis is not None)
     largest = jax.lax.stop_gradient(largest)
     _, shift = jnp.frexp(jnp.where(where, largest, 0))
-    return FloatExp(a.mantissa * _power_of_two(-shift, a.mantissa), a.exponent + shift)
+    return FloatExp(jnp.ldexp(a.mantissa, -shift), a.exponent + shift)
 
 
 def top_exponent(a: FloatExp) -> Int[Array, ""]:
@@ -67,8 +67,4 @@ def at_exponent(a: FloatExp, exponent: Int[Array, ""]) -> Float[Array, "*shape"]
     # A zero may have an exponent above `exponent`. Without the minimum, the power of two of this
     # zero could be ∞, and 0 times ∞ is NaN.
     shift = jnp.minimum(a.exponent - exponent, 0)
-    return a.mantissa * _power_of_two(shift, a.mantissa)
-
-
-def _power_of_two(exponent: Int[Array, "*shape"], like: Array) -> Float[Array, "*shape"]:
-    return jnp.ldexp(jnp.ones(exponent.shape, like.dtype), exponent)
+    return jnp.ldexp(a.mantissa, shift)

@@ -19,7 +19,7 @@ from geometry._arguments import as_samples, whole_number
 from geometry.tree import _recursion
 from geometry.tree._float_exp import FloatExp, at_exponent, renormalize, top_exponent
 from jaxnorm import recenter
-from jaxnorm.internal import check_array, replicate, varying_like
+from jaxnorm.internal import auto_sharded, check_array, replicate, varying_like
 
 
 class TreeGram(NamedTuple):
@@ -112,7 +112,7 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
     h = replicate(_columns(x))
     if depth == 0:
         return TreeGram(gram(h), jnp.zeros((), h.dtype), jnp.square(distances(h)))
-    grams, squares = jax.vmap(lambda c: _one_coordinate(c, depth), in_axes=1)(h)
+    grams, squares = auto_sharded(jax.vmap(lambda c: _one_coordinate(c, depth), in_axes=1))(h)
     top = top_exponent(grams)
     # Each layer of the recursion multiplied heights by n, so log(n**depth) is subtracted from the
     # logarithm of the scale. The integer part of log2(n**depth) is subtracted exactly.

@@ -46,9 +46,9 @@ def auto_sharded(function: Callable[Arguments, Result]) -> Callable[Arguments, R
     return call
 
 
-def replicate(x: Array) -> Array:
-    """`x`, replicated on all devices if it is sharded over Explicit mesh axes."""
-    mesh = _explicit_mesh(x)
+def replicate(x: Array, *, like: Array | None = None) -> Array:
+    """`x`, replicated on all devices if `x` or `like` is sharded over Explicit mesh axes."""
+    mesh = _explicit_mesh((x, like))
     return x if mesh is None else reshard(x, NamedSharding(mesh, PartitionSpec()))
 
 
@@ -174,9 +174,15 @@ def join_batch(x: Shaped[Array, "groups rest *shape"], like: Array) -> Shaped[Ar
 
 
 def _explicit_mesh(tree: Any) -> Mesh | AbstractMesh | None:
-    """The mesh of the first array in `tree` that is sharded over Explicit axes, or None."""
+    """The mesh of the first array in `tree` that may be sharded over Explicit axes, or None.
+
+    A traced array on a mesh with Explicit axes counts, because `vmap` hides the axis that it maps.
+    """
     for x in jax.tree.leaves(tree):
-        if isinstance(x, jax.Array) and any(a is not None for a in jax.typeof(x).sharding.spec):
-            sharding = jax.typeof(x).sharding if is_traced(x) else x.sharding
-            return sharding.mesh  # pyright: ignore[reportAttributeAccessIssue]
+        if isinstance(x, jax.Array):
+            traced, sharding = is_traced(x), jax.typeof(x).sharding
+            hidden = traced and sharding.mesh.explicit_axes
+            if hidden or any(entry is not None for entry in sharding.spec):
+                mesh = sharding if traced else x.sharding
+                return mesh.mesh  # pyright: ignore[reportAttributeAccessIssue]
     return None

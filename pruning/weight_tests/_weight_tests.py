@@ -75,7 +75,7 @@ def std_homogeneity(filters: Float[Array, "filters dims"]) -> TestResult:
     mean = variances.mean()
     excess = variances / jnp.where(mean > 0, mean, 1) - 1
     statistic = -freedom * jnp.log1p(excess).sum() / (1 + (n + 1) / (3 * n * freedom))
-    return TestResult(statistic, jax.scipy.stats.chi2.sf(statistic, n - 1))
+    return TestResult(statistic, auto_sharded(jax.scipy.stats.chi2.sf)(statistic, n - 1))
 
 
 def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) -> TestResult:
@@ -98,7 +98,7 @@ def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) ->
     mean = stds.mean()
     boundary = scalar(margin, "margin", stds.dtype) * jnp.where(mean == 0, jnp.nan, mean)
     statistic = jnp.square(center(stds, 0) / boundary).sum()
-    return TestResult(statistic, jax.scipy.stats.chi2.cdf(statistic, n - 1))
+    return TestResult(statistic, auto_sharded(jax.scipy.stats.chi2.cdf)(statistic, n - 1))
 
 
 @auto_sharded

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 from geometry import Estimate, monte_carlo
 from geometry.sampling import _streams, monte_carlo_moments
@@ -287,6 +288,24 @@ def test_draws_are_the_same_inside_any_mesh(key, kind, shape):
         np.testing.assert_allclose(traced, functions[monte_carlo].mean, rtol=1e-12)
         with pytest.raises(ValueError, match=r"devices must be one device or the \d devices"):
             monte_carlo(skewed_pair, key, 100, devices=jax.devices()[:2])
+
+
+@pytest.mark.parametrize("varying", ["keys", "numbers"])
+def test_each_device_of_a_shard_map_draws_with_its_own_key_or_numbers(key, varying):
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((2,), ("a",), axis_types=auto, devices=jax.devices()[:2])
+    keys, numbers = jax.random.split(key), jnp.array([3.0, 7.0])
+
+    def estimate(own):
+        chosen = {"keys": key, "numbers": 5.0} | {varying: own}
+        draw = lambda key, x: x * skewed_pair(key)  # noqa: E731
+        return monte_carlo(draw, chosen["keys"], 100, parameters=(chosen["numbers"],)).mean
+
+    own = {"keys": keys, "numbers": numbers}[varying]
+    each = jax.shard_map(
+        lambda x: estimate(x[0])[None], mesh=mesh, in_specs=P("a"), out_specs=P("a")
+    )
+    np.testing.assert_allclose(jax.jit(each)(own), [estimate(x) for x in own], rtol=1e-12)
 
 
 @pytest.mark.usefixtures("unchecked")
