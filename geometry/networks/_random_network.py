@@ -25,9 +25,10 @@ class RandomNetwork(NamedTuple):
     """A scaled batch after the layers of a network; the true batch is exp(log_scale) times larger.
 
     Attributes:
-      statistics: The statistic of the scaled batch after each recorded layer, on a new leading
-        axis.
-      log_scale: The logarithm of the true scale of the batch, after each recorded layer.
+      statistics: The result of `statistic` for the scaled batch. The new first axis numbers the
+        recorded layers.
+      log_scale: After each recorded layer, the logarithm of the number by which the scaled batch
+        must be multiplied to get the true batch.
       x: The scaled batch after the last layer.
     """
 

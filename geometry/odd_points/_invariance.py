@@ -63,7 +63,8 @@ def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[
     n = len(g)
     odd = jnp.arange(n) == jnp.argmax(jnp.diagonal(g))
     g = g / unit_of(jnp.max(jnp.diagonal(g)))
-    largest = jnp.max(jnp.diagonal(g))  # above 1 only if `gram` has elements near the largest float
+    # The largest element is above 1 only if `gram` has elements near the largest float.
+    largest = jnp.max(jnp.diagonal(g))
     one = jnp.where(odd[:, None] & odd[None], 1, 0)
     cluster = jnp.where(~odd[:, None] & ~odd[None], (n - 1) ** -2, 0)
     expected = (one + cluster).astype(g.dtype)

@@ -174,7 +174,7 @@ def test_of_the_steps_that_fit_again_the_largest_is_undone():
 
 
 def test_a_group_may_lose_all_channels_where_they_are_set_to_zero():
-    """Without all channels of `a`, the output is sin(x c) d + e.
+    """If all channels of `a` are removed, the output is sin(x c) d + e.
 
     This is true for the masked tree and for the resized program.
     """

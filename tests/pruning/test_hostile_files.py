@@ -183,7 +183,7 @@ def test_pickles_in_a_row_share_their_bytes_and_steps():
 
 @pytest.mark.parametrize("steps", [105, 106])
 def test_elements_of_arguments_count_as_steps(steps):
-    """The pickle has six operations. The call in it adds 101 steps: one argument of 100 bytes."""
+    """The pickle has six operations. Its call counts 101 steps more: 1, and 100 for the bytes."""
     pickled = b"\x80\x02cm\nf\nB" + (100).to_bytes(4, "little") + bytes(100) + b"\x85R."
     reader = Interpreter({"m.f": Function(len)}, lambda pid: pid, steps=steps + 1, max_bytes=1000)
     if steps == 106:

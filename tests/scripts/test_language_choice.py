@@ -357,7 +357,7 @@ def test_a_repaired_layer_comes_with_the_streams_after_it(family):
     np.testing.assert_allclose(after_small, fitted.run("layer", y), rtol=1e-12)
     missed = [np.square(layer.run("layer", y) - after).sum() for layer in (fitted, small)]
     assert missed[0] < 0.05 * missed[1]
-    # The kernel alone makes up for the difference of the streams after attention.
+    # After the attention, the fitted kernel alone corrects the stream of the small network.
     between = whole.run("add_attention", x, whole.run("attend", x))
     wanted = choice.rows(between - y) - biases.get("self_attn.o_proj.bias", 0)
     kernel, *_ = np.linalg.lstsq(choice.rows(small.run("attend", y)), wanted)

@@ -321,8 +321,8 @@ def test_the_answer_is_of_the_largest_ratio():
     table = of_repairs()
     cells = table["digits", 0.5, "recalibrated"]
     said = repair_page.answer(table)  # the table has no results of least squares
-    # The answer names the largest margin of equivalence over all pairs of criteria. The difference
-    # of each pair has its own standard error.
+    # For each pair of criteria, the equivalence test gives the smallest difference that it can
+    # exclude. The answer names the largest of these differences.
     limits = []
     for a, b in (("l1", "l2"), ("l1", "gm"), ("l2", "gm")):
         d = (cells[a] - cells[b])[0]

@@ -380,7 +380,8 @@ class UnionFind:
         is a weight whose axis with these ids is summed by a product. A weight may be computed from
         several parameters, for example as their sum, which unites the ids of these parameters. At
         the first product with the weight, no ids of activations are united with the ids of the
-        weight yet. Therefore `incoming` then has all axes of parameters with these ids.
+        weight yet. Therefore, at this product, all axes with these ids are axes of parameters, and
+        `incoming` lists all of them.
         """
         parameters = value.uniform if value.zero is None else value.zero
         if not weight:

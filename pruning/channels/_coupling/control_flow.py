@@ -151,7 +151,8 @@ def _reshard(
 ) -> list[ChannelIds]:
     """The channel ids of arrays that enter or leave a `shard_map`.
 
-    `variables` have the shapes of the arrays on the other side of the `shard_map`.
+    `variables` stand for the same arrays after they have entered or left. Their shapes differ from
+    the shapes before, because inside, each array is the part of one device.
     """
 
     def axis(ids: Vector, names: Any, size: int) -> Vector:

@@ -253,7 +253,7 @@ def gather(eqn: Equation, sets: UnionFind, value: ChannelIds, indices: ChannelId
     for k, position in zip(remaining, numbers.offset_dims, strict=True):
         if whole[k]:
             result[position] = axes[k]
-    # the value of elements of the result that are read from outside the array
+    # the value that the result has where an index points outside the array
     missing = eqn.params["fill_value"]
     zero = value.zero if missing is None or not missing or np.isnan(missing) else None
     return [ChannelIds(tuple(result), zero)]

@@ -199,9 +199,9 @@ class Folding:
     def absorb(self, subtracted: bool, addend: Addend, zeroed: Array, masked: Array) -> Value:
         """The sum of activations and a parameter, after the parameter is changed.
 
-        The change is the mean difference between the sums of the two networks. If the program
-        subtracts a running mean, the sum of the first network is taken to be zero at removed
-        channels.
+        The change of the parameter is the mean of `zeroed` − `masked`, the sums in the two networks
+        of `Value`. If the program subtracts a running mean, `zeroed` is first set to zero at
+        removed channels.
         """
         leaf, array = addend.leaf, jnp.asarray(self.leaves[addend.leaf])
         removed = removed_elements(array, self.paths[leaf], self.masks)

@@ -246,7 +246,8 @@ class Repair:
     def shift(self, addend: Addend, results: Arrays) -> Arrays:
         """The sums of activations and a parameter, after the parameter is changed.
 
-        The change is the mean difference between the sums of the two networks.
+        The change of the parameter is the mean of the sum in the whole network minus the mean of
+        the sum in the pruned network.
         """
         whole, pruned = results[: self.count], results[self.count :]
         leaf = self.leaves[addend.leaf]

@@ -51,10 +51,10 @@ def merge_channels(
     times the gain of the batch norm and the running standard deviation. Without a running variance,
     the filter is only multiplied by the gain of its outputs. If the inputs of the layer are white,
     the distance between two scaled filters is the root mean square difference between the inputs of
-    the nonlinearity in the two channels, without the shifts. After the merge, each running mean is
-    the running mean of a merged filter's outputs. Merged filters are scaled such that, for white
-    inputs, the variance of their outputs is the mean of the running variances of the filters that
-    were merged. Equal channels are merged without loss.
+    the nonlinearity in the two channels, if additive shifts are ignored. After the merge, each
+    running mean is the running mean of a merged filter's outputs. Merged filters are scaled such
+    that, for white inputs, the variance of their outputs is the mean of the running variances of
+    the filters that were merged. Equal channels are merged without loss.
 
     The arguments `apply`, `params`, `groups` and `keep` are the same as for `fold_constants`.
 

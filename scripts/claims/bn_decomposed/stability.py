@@ -252,8 +252,10 @@ STABILITY = claim(
     fault="false",
     why=r"By Equation 111, $\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 - 2(K - "
     r"\tilde x_i \cdot \tilde x_j))$, where $K$ is the kernel of the samples $\tilde x_i$ and "
-    r"$\tilde x_j$. The term $K - \tilde x_i \cdot \tilde x_j$ is of third order in the angle, so "
-    "small distances grow. Theorem 14 assumes $R > n/(n - 1)$, which is false after a layer.",
+    r"$\tilde x_j$. The term $K - \tilde x_i \cdot \tilde x_j$ is of third order in the angle "
+    r"between the samples, but the squared distance is of second order. Therefore, for small "
+    r"angles, the factor $\alpha > 1$ decides, and distances grow. Theorem 14 assumes "
+    "$R > n/(n - 1)$, which is false after a layer.",
 )
 
 

@@ -74,9 +74,9 @@ LAGRANGE_IDENTITY = claim(
     r"\|a_j\|^2)^2$. The factor 2 must be before the products $\|a_i\|\|a_j\|$",
     fault="false",
     why="The printed identity adds terms of the units $c^2$ and $c^4$. Lagrange's identity for "
-    r"the sequences $\|a_i\|$ and 1 has the squared differences of norms. The proof of Theorem 3 "
-    r"uses the printed sum: by Equation 34, which is about $(\|X\|^2 - \|Y\|^2)^2$, the next line "
-    "drops the sum.",
+    r"the sequences $\|a_i\|$ and 1 has the squared differences of norms. The next line of "
+    r"the proof drops the printed sum, because Equation 34 says that $(\|X\|^2 - \|Y\|^2)^2$ is "
+    r"much smaller than $2\|X\|\|Y\|$.",
 )
 
 

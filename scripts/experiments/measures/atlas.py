@@ -163,7 +163,7 @@ TASKS = ("MNIST, dense", "Fashion-MNIST, convolutions", "characters, transformer
 
 @cache
 def task(name: str, data_dir: Path | None, size: int) -> Task:
-    """A task with at most `size` training images, or a quarter as many texts."""
+    """A task with at most `size` training images, or with `size` / 4 texts."""
     if name == TASKS[2]:
         return texts(size // 4)
     dense = name == TASKS[0]
