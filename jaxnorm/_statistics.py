@@ -140,6 +140,7 @@ def shift_batch(x: Float[Array, "n *spatial c"], keep: Keep, reduction: Reductio
     """
     if reduction.correction is not None:
         check_function(reduction.correction, "correction", "jaxnorm.bessel")
+    x = jnp.asarray(x)
     h, shift = shift_near_mean(x, keep, reduction)
     samples = None
     if x.ndim == 2:

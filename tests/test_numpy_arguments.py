@@ -1,4 +1,4 @@
-"""Without JAX's float64, NumPy's float64 arrays give the same results as float32 arrays."""
+"""NumPy's float64 arrays, without JAX's float64, and NNX's variables are arguments like arrays."""
 
 from functools import partial
 from typing import Any
@@ -40,6 +40,15 @@ def test_a_function_takes_them_without_a_warning(function):
         jax.jit(lambda a=a: function(*a, **options))() for a in (arguments, in_float32(arguments))
     )
     assert_equal(results, expected)
+
+
+@pytest.mark.parametrize("function", NUMERICAL, ids=lambda f: f"{f.__module__}.{f.__name__}")
+def test_a_function_takes_variables_of_nnx(function):
+    arguments, options = NUMERICAL[function]
+    arrays = in_float32(arguments)
+    variables = [nnx.Variable(x) if isinstance(x, jax.Array) else x for x in arrays]
+    shapes = (jax.eval_shape(lambda a=a: function(*a, **options)) for a in (variables, arrays))
+    assert jax.tree.leaves(next(shapes)) == jax.tree.leaves(next(shapes))
 
 
 @pytest.mark.parametrize("training", [True, False])
