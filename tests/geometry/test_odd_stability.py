@@ -8,6 +8,8 @@ import pytest
 
 import geometry
 from geometry.odd_points import (
+    OddState,
+    _stability,
     cluster_growth,
     cluster_spread,
     odd_stability,
@@ -27,18 +29,27 @@ def gram_of(n, state):
     return g
 
 
-def growths_of_the_whole_batch(g):
-    """The absolute eigenvalues at `g` of the derivative of a layer, on matrices of trace 1."""
+def growths_of_the_whole_batch(layer, g):
+    """The absolute eigenvalues at `g` of the derivative of a layer."""
     n = len(g)
     rows, columns = np.triu_indices(n)
 
-    def layer(entries):
+    def of_entries(entries):
         gram = jnp.zeros((n, n)).at[rows, columns].set(entries).at[columns, rows].set(entries)
-        after = geometry.mean_field_step(gram)
-        return (after / jnp.trace(after))[rows, columns]
+        return layer(gram)[rows, columns]
 
-    jacobian = jax.jit(jax.jacfwd(layer))(jnp.asarray((g / np.trace(g))[rows, columns]))
+    jacobian = jax.jit(jax.jacfwd(of_entries))(jnp.asarray(g[rows, columns]))
     return np.sort(np.abs(np.linalg.eigvals(np.asarray(jacobian))))
+
+
+def growths_of_relu(g):
+    """The growths for ReLU on matrices of trace 1, because this layer keeps the batch's scale."""
+
+    def layer(gram):
+        after = geometry.mean_field_step(gram)
+        return after / jnp.trace(after)
+
+    return growths_of_the_whole_batch(layer, g / np.trace(g))
 
 
 def growths_of(found, n):
@@ -51,7 +62,7 @@ def test_the_odd_state_of_relu_and_its_radius_are_those_of_the_whole_batch():
     found = odd_stability(8, *RELU)
     assert found is not None
     np.testing.assert_allclose(found.state, odd_state(8), rtol=1e-10)
-    whole = growths_of_the_whole_batch(gram_of(8, odd_state(8)))
+    whole = growths_of_relu(gram_of(8, odd_state(8)))
     np.testing.assert_allclose(growths_of(found, 8), whole, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(found.radius, whole[-1], rtol=1e-8)
     assert found.radius < 1  # so the odd state is stable
@@ -59,11 +70,33 @@ def test_the_odd_state_of_relu_and_its_radius_are_those_of_the_whole_batch():
 
 def test_the_symmetric_batch_of_relu_is_stable():
     found = symmetric_stability(8, *RELU)
-    whole = growths_of_the_whole_batch(gram_of(8, found.state))
+    whole = growths_of_relu(gram_of(8, found.state))
     np.testing.assert_allclose(growths_of(found, 8), whole, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(found.radius, whole[-1], rtol=1e-7)
     assert found.radius < 1
     assert found.state.norm_ratio == pytest.approx(1)
+
+
+def test_growths_of_unequal_norms_are_those_of_the_whole_batch(monkeypatch):
+    """For x² + x, vᵢvⱼ + 2gᵢⱼ² + gᵢⱼ is the kernel of covariances gᵢⱼ with variances vᵢ."""
+    n, std = 6, 0.7
+    state = OddState(3.0, 1.4, 0.5)
+
+    def kernel(g, **_):
+        return jnp.outer(jnp.diagonal(g), jnp.diagonal(g)) + 2 * g**2 + g
+
+    def layer(gram):
+        h = gram - gram.mean(0)[None] - gram.mean(1)[:, None] + gram.mean()
+        return kernel(std**2 * n / jnp.trace(h) * h)
+
+    monkeypatch.setattr(_stability, "activation_kernel", kernel)
+    programs = _stability._programs(lambda x: x**2 + x, ())
+    g = gram_of(n, state)
+    entries = jnp.asarray([g[0, 0], g[0, 1], 1.0, g[1, 2]])
+    found = _stability._stability(entries, float(n), std, programs)
+    np.testing.assert_allclose(found.state, state, rtol=1e-12)
+    whole = growths_of_the_whole_batch(layer, g)
+    np.testing.assert_allclose(growths_of(found, n), whole, rtol=1e-9, atol=1e-9)
 
 
 def test_relu_has_an_odd_state_from_seven_samples_on():
