@@ -282,12 +282,14 @@ def test_a_rare_event_is_judged_by_the_binomial_distribution(event, side, count,
     assert found.power > 0.999
 
 
+@pytest.mark.parametrize("within", [0.0, 0.01])
 @pytest.mark.parametrize(("rate", "against"), [(0.02, 0.1), (0.1, 0.02), (0.98, 0.9), (0.5, None)])
-def test_the_power_for_a_rate_is_the_share_of_rejected_counts(rate, against):
+def test_the_power_for_a_rate_is_the_share_of_rejected_counts(rate, against, within):
     measured = Measurement({"u": rate}, 100, {"u": 0.1}, {"u": rate * (1 - rate) / 0.99})
-    part = Sampled("x", rate, UNIFORM, "u", against=against)
+    part = Sampled("x", rate, UNIFORM, "u", against=against, within=within)
     (found,) = claims.decide([claim_of(part)], {"uniform": measured})[0].findings
     wrong, counts = (1.1 * rate if against is None else against), np.arange(101)
+    wrong += within if wrong < rate else -within
     tails = stats.binom.cdf(counts, 100, wrong), stats.binom.sf(counts - 1, 100, wrong)
     rejected = tails[0 if wrong > rate else 1] < LEVEL / 2
     np.testing.assert_allclose(found.power, stats.binom.pmf(counts, 100, rate) @ rejected)
@@ -336,20 +338,25 @@ def test_computed_checks_multiply_in_full_precision(key):
     assert claims.check(made, key).as_recorded
 
 
+def test_predictions_have_double_precision_without_the_setting():
+    with jax.enable_x64(False):
+        assert claims.number(lambda: jnp.sqrt(2.0)) == math.sqrt(2)
+
+
 def test_methods_of_a_claim_add_checks_with_their_options():
     made, f = Claim("none", "uniform", "E u = 1/2", covers="Lemmas 2 and 3"), lambda: 0.0
     assert made.standing == replace(made, fault="false").standing == "not tested"
     assert made.equal("a", 3.0, tolerance=0.5, form="corrected")(f) is f
     made.equal("b")(f)
     made.at_most("c", 2.0)(f)
-    made.rate("d", -0.5, form="overread")(f)
+    made.rate("d", -0.5, tolerance=0.2, form="overread")(f)
     made.mean("e", 0.5, UNIFORM, "u", side="≤", within=0.1, against=0.7)
     made.variance("f", 1 / 12, UNIFORM, "u", form="rejected")
     assert list(made.checks) == [
         Computed("a", f, "identity", 3.0, 0.5, "corrected"),
         Computed("b", f, "identity", 0.0, 1e-9, "printed"),
         Computed("c", f, "inequality", 2.0, 1e-9, "printed"),
-        Computed("d", f, "limit", -0.5, 0.1, "overread"),
+        Computed("d", f, "limit", -0.5, 0.2, "overread"),
         Sampled("e", 0.5, UNIFORM, "u", "mean", "≤", 0.1, 0.7, "printed"),
         Sampled("f", 1 / 12, UNIFORM, "u", "variance", "=", 0.0, None, "rejected"),
     ]

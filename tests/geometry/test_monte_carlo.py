@@ -197,6 +197,8 @@ def test_one_key_may_have_many_draws(devices, key):
     )
     np.testing.assert_allclose(found.mean, rows.mean(0), rtol=1e-12)
     np.testing.assert_allclose(found.variance, rows.var(0, ddof=1), rtol=1e-12)
+    error = np.square(rows - rows.mean(0)).std(0) / 200**0.5
+    np.testing.assert_allclose(found.variance_stderr, error, rtol=1e-12)
 
 
 def test_parameters_reach_the_draw_without_recompilation(key):
