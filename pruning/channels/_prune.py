@@ -103,7 +103,7 @@ def prune(
         `cost=lambda cost: cost.timings[32].milliseconds`. With `batch_sizes`, each step compiles
         and times a few networks.
       score: A function that scores the channels of each group, such as `partial(channel_scores,
-        criterion=fermat, reduce=jnp.max)`.
+        criterion=fermat, reduce=jnp.max)`. Channels of score ∞ are kept.
       select: A function that chooses the channels to keep by their scores. The default is
         `select_layerwise` for ratios and `select_within` for a budget. Another choice is
         `partial(select_globally, min_channels=8)`. If `select` is a `partial` that sets `cost`,

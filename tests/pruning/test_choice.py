@@ -161,6 +161,20 @@ def test_widths_multiples_and_least_numbers_are_those_of_each_group():
     assert lists(masks) == [[0, 1], [5, 6, 7, 8]]
 
 
+@pytest.mark.parametrize("normalize", [True, False])
+def test_channels_of_score_infinity_are_kept(normalize):
+    """The mean of each group's finite scores is 3 or 6.05. If divided, 4.1 is less than 4."""
+    scores = vectors([np.inf, 2, 4, np.inf], [4.1, 8], [np.inf, np.inf])
+    some = partial(select_globally, scores, normalize=normalize)
+    two = [[0, 2, 3], [1], [0, 1]] if normalize else [[0, 3], [0, 1], [0, 1]]
+    assert lists(some(ratio=0.25)) == two
+    within = partial(select_within, scores, cost=sum, normalize=normalize)
+    for fewest in (some(ratio=0.9), within(budget=5), select_layerwise(scores, ratio=0.9)):
+        assert lists(fewest) == [[0, 3], [1], [0, 1]]
+    with pytest.raises(ValueError, match="budget must be at least 5"):
+        within(budget=4)
+
+
 def test_of_the_steps_that_fit_again_the_largest_is_undone():
     """Without `price`, the greedy loop ends at cost 18, so the budget 22 readmits one channel.
 

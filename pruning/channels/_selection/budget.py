@@ -61,7 +61,7 @@ def select_within(
 
     Args:
       scores: One vector of nonnegative scores for each group; −∞ for channels that were removed
-        earlier.
+        earlier, and ∞ for channels that must be kept.
       budget: The largest allowed cost, in the unit of `cost`.
       cost: A function from the width of each group to the cost of the network. For example, pass
         `lambda widths: at(widths).macs` with `at = cost_at(apply, params, groups, x)`. The cost of
@@ -98,9 +98,10 @@ def select_within(
     if len(allowed) != len(sizes):
         raise ValueError(f"widths must hold {len(sizes)} lists, one per group; got {len(allowed)}")
     multiple = multiples(round_to, len(sizes))
+    minimum = [max(min_channels, np.isposinf(vector).sum()) for vector in vectors]
     narrower = [
-        sorted({n for n in own if min_channels <= n < size and n % step == 0}, reverse=True)
-        for own, size, step in zip(allowed, sizes, multiple, strict=True)
+        sorted({n for n in own if fewest <= n < size and n % step == 0}, reverse=True)
+        for own, fewest, size, step in zip(allowed, minimum, sizes, multiple, strict=True)
     ]
     path = _path(values, narrower, cost if price is None else price)
     if not (smallest := cost(path[-1])) <= budget:
@@ -118,6 +119,8 @@ def select_within(
 def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
     """`Values` of a group, from its scores in ascending order."""
     descending = ascending[ascending > -np.inf][::-1]
+    finite = descending[descending < np.inf]
+    descending = np.minimum(descending, finite.max(initial=0))  # channels of score ∞ are never cut
     if not normalize:
         return np.cumsum([0.0, *descending])
     if descending.size and descending[-1] < 0:

@@ -144,7 +144,7 @@ def select_layerwise(
     Inside `jit`, use `pruning.ranking.lowest` instead.
 
     Args:
-      scores: One vector of scores for each group.
+      scores: One vector of scores for each group; ∞ for channels that must be kept.
       ratio: The fraction of channels to remove, in (0, 1).
       min_channels: The smallest number of channels that a group keeps. A smaller group keeps all
         channels.
@@ -180,10 +180,12 @@ def select_globally(
     `select_globally` runs on the host. Inside `jit`, use `pruning.ranking.lowest` on the scores of
     all groups together. By default, the scores of each group are first divided by the mean of their
     absolute values: otherwise, small layers would lose most of their channels, because norms grow
-    with the number of weights. With `min_channels` or `round_to`, fewer channels may be removed.
+    with the number of weights. With `min_channels`, `round_to` or channels that must be kept, fewer
+    channels may be removed.
 
     Args:
-      scores: One vector of scores for each group; −∞ for channels that were removed earlier.
+      scores: One vector of scores for each group; −∞ for channels that were removed earlier, and ∞
+        for channels that must be kept.
       ratio: The fraction of channels to remove, in (0, 1).
       min_channels: The smallest number of channels that a group keeps, as in `select_layerwise`.
       round_to: The number of kept channels of each group is a multiple of `round_to`, as in
@@ -217,12 +219,12 @@ def select_globally(
 def normalized(scores: Scores) -> list[Float[Array, " _"]]:
     """The scores of each group, divided by the mean of their absolute values.
 
-    The mean does not include channels that were removed earlier.
+    The mean includes only finite scores.
     """
 
     def relative(vector: Array) -> Array:
-        present = vector > -jnp.inf
-        mean = jnp.mean(jnp.abs(vector), where=present) if present.any() else 0
+        finite = jnp.isfinite(vector)
+        mean = jnp.mean(jnp.abs(vector), where=finite) if finite.any() else 0
         return vector / jnp.where(mean > 0, mean, 1)
 
     return [relative(jnp.asarray(vector)) for vector in scores]
@@ -324,12 +326,14 @@ def _largest(
 ) -> Masks:
     """For each group, a mask of the largest scores.
 
-    The number of largest scores is in `counts`, unless `min_channels` or `round_to` requires more.
+    The number of largest scores is in `counts`, unless `min_channels`, `round_to` or channels that
+    must be kept require more.
     """
     at_least(1, min_channels=min_channels)
     masks = []
     for vector, count, multiple in zip(scores, counts, round_to, strict=True):
-        rounded = math.ceil(max(count, min_channels) / multiple) * multiple
+        count = max(count, min_channels, np.isposinf(vector).sum())
+        rounded = math.ceil(count / multiple) * multiple
         masks.append(keep_largest(vector, rounded))
     return masks
 
