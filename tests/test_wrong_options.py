@@ -100,6 +100,27 @@ def test_a_flag_of_pruning_is_true_or_false(function, name, wrong):
     assert text == f"{name} must be True or False; got {wrong!r}"
 
 
+CHOICES = {
+    "select_layerwise": lambda scores: channels.select_layerwise([scores], ratio=0.5),
+    "select_globally": lambda scores: channels.select_globally([scores], ratio=0.5),
+    "select_within": lambda scores: channels.select_within([scores], budget=4, cost=sum),
+    "prune": lambda scores: (
+        pruning.prune(
+            mlp, PARAMS, X, ratios=[0.5], fold=False, score=lambda params, groups: [scores]
+        ).keep
+    ),
+}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_scores_are_real_numbers_in_an_array_or_a_list(choice):
+    scores = [3.0, 7.0, 1.0, 5.0, 8.0, 2.0, 4.0, 6.0]
+    assert CHOICES[choice](scores)[0].tolist() == [score > 4 for score in scores]
+    wrong = {"must be real": np.array(scores) + 0j, "must hold numbers": np.array([None] * 8)}
+    for message, array in wrong.items():
+        assert message in said(lambda array=array: CHOICES[choice](array))
+
+
 @pytest.mark.parametrize(("function", "name"), options(int))
 @pytest.mark.parametrize("wrong", ["3", None, True])
 def test_a_whole_number_is_neither_a_text_nor_a_flag(function, name, wrong):

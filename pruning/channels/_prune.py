@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxnorm.internal import check_call, check_flags, check_function, check_on_host
-from pruning._arguments import check_names
+from pruning._arguments import check_names, real
 from pruning.channels._cost.cost import Cost
 from pruning.channels._cost.cost_at import cost_at
 from pruning.channels._coupling.coupling import coupled_channels, fixed_channels
@@ -442,6 +442,7 @@ def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:
                 f"score must return one number for each of the {group.size} channels of {paths}; "
                 f"it returns shape {np.shape(vector)}"
             )
+        real(**{"the result of score": np.asarray(vector)})
         if bad := int(np.isnan(np.asarray(vector)).sum()):
             raise ValueError(
                 f"score must return no NaN; it returns {bad} for the {group.size} channels of "
@@ -455,8 +456,8 @@ def _scatter_scores(scores: Scores, keep: Sequence[np.ndarray]) -> Scores:
     Channels that were removed earlier have the score −∞.
     """
     all_scores = []
-    for vector, mask in zip(scores, keep, strict=True):
+    for vector, mask in zip(map(np.asarray, scores), keep, strict=True):
         scattered = np.full(mask.shape, -np.inf, np.promote_types(vector.dtype, np.float32))
-        scattered[mask] = np.asarray(vector)
+        scattered[mask] = vector
         all_scores.append(jnp.asarray(scattered))
     return all_scores

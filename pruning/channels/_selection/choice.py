@@ -21,7 +21,7 @@ from jaxnorm.internal import (
     check_whole,
     flat_rows,
 )
-from pruning._arguments import at_least, check_names, check_values
+from pruning._arguments import at_least, check_names, check_values, real
 from pruning.channels._coupling.groups import ChannelGroup, parameters_of
 from pruning.channels._program.calls import Tree
 from pruning.channels._removal.removal import producers
@@ -303,7 +303,7 @@ def match_names(
 
 
 def check_score_vectors(scores: Scores) -> None:
-    """Raise unless `scores` holds a vector without NaN for each group."""
+    """Raise unless `scores` holds a vector of real numbers, without NaN, for each group."""
     if not len(scores):
         raise ValueError("scores must hold one vector for each group; got none")
     for vector in scores:
@@ -312,6 +312,7 @@ def check_score_vectors(scores: Scores) -> None:
                 "scores must hold one vector for each group, even for one group; got an element of "
                 f"shape {np.shape(vector)}"
             )
+        real(scores=np.asarray(vector))
         if bad := int(np.isnan(np.asarray(vector)).sum()):
             raise ValueError(f"scores must hold no NaN; {bad} of {len(vector)} are NaN in a group")
 
@@ -341,5 +342,5 @@ def _largest(
 def keep_largest(scores: Float[Array, " n"], count: int) -> Bool[np.ndarray, " n"]:
     """A mask of the `count` largest scores, or of all scores if there are fewer."""
     mask = np.ones(len(scores), bool)
-    mask[np.asarray(order(scores))[: max(len(scores) - count, 0)]] = False
+    mask[np.asarray(order(jnp.asarray(scores)))[: max(len(scores) - count, 0)]] = False
     return mask
