@@ -138,6 +138,8 @@ def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     n, k = x.shape
     if n == 1:
         return np.eye(1, k), np.ones(1)
+    # Products with a power of two are exact, and squares then neither overflow nor underflow.
+    x = np.ldexp(x, -np.frexp(np.abs(x).max())[1])
     h = x - x.mean(0)
     h = h / max(np.linalg.norm(h, axis=1).max(), np.finfo(float).tiny)
     whitened = h @ np.linalg.pinv(h.T @ h)

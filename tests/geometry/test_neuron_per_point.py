@@ -23,12 +23,16 @@ def test_every_sample_has_its_own_neuron(n, k):
     assert np.count_nonzero(y) == n
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e200, 1e-200])
 @pytest.mark.parametrize(("n", "k"), [(40, 2), (60, 3)])
-def test_vertices_are_those_of_qhull(n, k):
+def test_vertices_are_those_of_qhull(n, k, scale):
     x = np.random.default_rng(1).normal(size=(n, k))
     expected = np.isin(np.arange(n), ConvexHull(x).vertices)
     assert 0 < expected.sum() < n
-    assert (hull_vertices(jnp.asarray(x)) == expected).all()
+    x = jnp.asarray(scale * x)
+    assert (hull_vertices(x) == expected).all()
+    y = activity(x[expected], *neuron_per_point(x[expected]))
+    np.testing.assert_allclose(y, np.eye(expected.sum()), atol=1e-9)
 
 
 def test_a_thin_vertex_is_found_by_the_linear_programme_alone():
