@@ -376,7 +376,9 @@ def test_a_layer_is_fitted_to_the_stream_that_enters_it_in_the_whole_decoder(tmp
 
     def repair_layer(plan, i, whole, small, x, y):
         seen.append((i, x, y))
-        return small, whole.run("layer", x), small.run("layer", y) - 0.5
+        run = lambda name, stream: small.run(name, stream) - 0.5  # noqa: E731
+        fitted = SimpleNamespace(params=small.params, run=run)
+        return fitted, whole.run("layer", x), fitted.run("layer", y)
 
     monkeypatch.setattr(cutting, "repair_layer", repair_layer)
     monkeypatch.setattr(streams, "make_layer", make_layer)
@@ -388,7 +390,7 @@ def test_a_layer_is_fitted_to_the_stream_that_enters_it_in_the_whole_decoder(tmp
     found: dict[str, Any] = {}
     assert dict(cutting.arrays(plan, found, lambda _: None))
     assert seen == [(0, 3, 3), (2, 3 + 1 + 10, 3 - 1 - 0.5)]
-    assert found == {"cut": 3 - 1 - 10, "repaired": 3 - 1 - 10}
+    assert found == {"cut": 3 - 1 - 10, "repaired": 3 - 1 - 10 - 2 * 0.5}
 
 
 def test_streams_begin_with_the_tokens_that_have_a_next_token(tmp_path):

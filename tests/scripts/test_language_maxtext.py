@@ -54,19 +54,31 @@ def test_names_are_those_of_its_sources_and_products_those_of_our_kernels(family
     d, n = config["hidden_size"], config["head_dim"]
     x = np.random.default_rng(1).normal(size=d)
     i = config["num_hidden_layers"] - 1
-    at = f"model.layers.{i}.self_attn"
-    query = found["decoder-layers-self_attention-query-kernel"][:, i]  # (emb, heads, dims)
-    expected = (weights[f"{at}.q_proj.weight"] @ x).reshape(-1, n)
-    np.testing.assert_allclose(np.einsum("e,ehd->hd", x, query), expected, rtol=1e-6)
+    of_layer, at = f"model.layers.{i}", f"model.layers.{i}.self_attn"
+    for ours in ("query", "key", "value"):
+        kernel = found[f"decoder-layers-self_attention-{ours}-kernel"][:, i]  # (emb, heads, dims)
+        expected = (weights[f"{at}.{ours[0]}_proj.weight"] @ x).reshape(-1, n)
+        np.testing.assert_allclose(np.einsum("e,ehd->hd", x, kernel), expected, rtol=1e-6)
     out = found["decoder-layers-self_attention-out-kernel"][:, i]  # (heads, dims, emb)
     expected = weights[f"{at}.o_proj.weight"] @ np.arange(out.shape[0] * n)
     heads = np.arange(out.shape[0] * n).reshape(-1, n)
     np.testing.assert_allclose(np.einsum("hd,hde->e", heads, out), expected, rtol=1e-6)
-    down = found["decoder-layers-mlp-wo-kernel"][:, i]
-    np.testing.assert_array_equal(down, weights[f"model.layers.{i}.mlp.down_proj.weight"].T)
+    for ours, name in {"wi_0": "gate", "wi_1": "up", "wo": "down"}.items():
+        kernel = found[f"decoder-layers-mlp-{ours}-kernel"][:, i]
+        np.testing.assert_array_equal(kernel, weights[f"{of_layer}.mlp.{name}_proj.weight"].T)
+    vectors = {
+        "pre_self_attention_layer_norm-scale": f"{of_layer}.input_layernorm.weight",
+        "post_self_attention_layer_norm-scale": f"{of_layer}.post_attention_layernorm.weight",
+    }
     if family == "qwen2":
-        bias = found["decoder-layers-self_attention-key-bias"][:, i]
-        np.testing.assert_array_equal(bias.ravel(), weights[f"{at}.k_proj.bias"])
+        biases = {f"self_attention-{x}-bias": x for x in ("query", "key", "value")}
+        vectors |= {ours: f"{at}.{x[0]}_proj.bias" for ours, x in biases.items()}
+    else:
+        norms = {f"self_attention-{x}_norm-scale": x for x in ("query", "key")}
+        vectors |= {ours: f"{at}.{x[0]}_norm.weight" for ours, x in norms.items()}
+    for ours, name in vectors.items():
+        vector = found[f"decoder-layers-{ours}"][:, i].ravel()
+        np.testing.assert_array_equal(vector, weights[name])
     settings = (tmp_path / "out/config.yml").read_text(encoding="utf-8").splitlines()
     assert settings[0] == 'base_config: "base.yml"'
     assert f"base_emb_dim: {d}" in settings
