@@ -138,7 +138,12 @@ def test_each_evaluation_has_its_own_views(monkeypatch):
     assert found(None) == found(None, "center") == [{"accuracy": "center", "crop": 5}]
     many = {"accuracy": "multi_scale_crops", "crop": 5, "scales": (5, 9)}
     assert found(None, "crops") == [many]
-    assert found(None, "whole") == [{"accuracy": "whole_images", "scales": (5, 9)}]
+    whole = {"accuracy": "whole_images", "scales": (5, 9)}
+    assert found(None, "whole") == [whole]
+    given: Any = SimpleNamespace(_evaluate=found)
+    state: Any = SimpleNamespace(params=None, statistics=None)
+    views = trainer.Trainer.evaluate_views(given, state, ("whole", "crops"))
+    assert views == {"whole": whole, "crops": many}
 
 
 def test_columns_of_accuracies_are_in_percent_and_the_plain_evaluation_comes_first():

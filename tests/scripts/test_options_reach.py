@@ -66,11 +66,14 @@ ABOUT_RESNET: dict[str, Any] = {"weights": DATA / "w", "data_dir": DATA}
 
 
 def evaluate_alone(out):
-    """Evaluate a run on noise in the shape of ImageNet, whose checkpoints are empty folders."""
+    """Evaluate a run on noise in the shape of ImageNet, whose checkpoints are empty folders.
+
+    The run began with the weights of another run, which the evaluation does not name.
+    """
     recipe = replace(train.PRESETS["imagenet-vgg16"][1], model="vgg11", crop=32, batch_size=8)
     noise = stand_ins.noise(recipe.dataset, recipe.batch_size)
     out.mkdir()
-    run_folder.prepare(out, recipe, noise, vmapped_seeds=1)
+    run_folder.prepare(out, recipe, noise, vmapped_seeds=1, init_from="abc")
     (out / "checkpoints-0" / "1").mkdir(parents=True)
     given = {"evaluate_only": True, "fake_data": True, "devices": 1, "seeds": 2}
     train.main(recipe, train.Options(**given, evaluations=("crops",), out=out))

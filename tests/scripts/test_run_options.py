@@ -1,6 +1,8 @@
 """Options of a run: groups of seeds, devices and statistics, and the first printed lines."""
 
 import itertools
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +18,7 @@ from experiments.measures import filter_models, odd_point, provenance
 from experiments.recipes import Recipe, replace
 from experiments.training import introduction, run, trainer
 from experiments.training.loop import Extras, Trained
+from geometry import TreeGram
 from tests.support.small_runs import random_images
 
 pytestmark = pytest.mark.usefixtures("users_jax", "unchecked")
@@ -169,6 +172,16 @@ def test_the_norm_of_the_odd_point_is_beside_the_mean_of_the_others(monkeypatch,
     assert not found["is_odd"]
 
 
+def test_the_ends_of_the_tree_are_its_smallest_and_its_largest_input(monkeypatch):
+    """In a made-up tree, samples are numbers, so those of different signs are opposite."""
+    made = lambda x, depth: TreeGram(jnp.outer(x, x), jnp.ones(()), jnp.ones((4, 4)))  # noqa: E731
+    monkeypatch.setattr(odd_point.geometry, "tree_gram", made)
+    found = odd_point._tree(jnp.array([0.5, 3.0, -2.0, 1.0]))
+    assert found["inputs"] == [-2, 0.5, 1, 3]
+    np.testing.assert_allclose(found["norms"], np.abs(found["inputs"]) / 3, rtol=1e-6)
+    assert found["angle_ends_degrees"] == 180
+
+
 def test_a_report_says_the_images_that_are_measured():
     images = random_images()
     for probe, expected in ((4, 4), (99, 15)):
@@ -191,6 +204,13 @@ def test_a_hash_is_of_settings_and_of_every_file(tmp_path):
         path.write_text("2")
         assert provenance.digest(["x", 1], files) != first
         path.write_text("1")
+
+
+def test_the_code_of_a_training_is_all_that_its_modules_import():
+    own = ("jaxnorm", "experiments.recipes", "experiments.data", "experiments.training")
+    loaded = [module for name, module in sys.modules.items() if name.startswith(own)]
+    assert len(loaded) > 30
+    assert {Path(str(module.__file__)) for module in loaded} <= set(provenance.code())
 
 
 def test_the_p_value_of_an_explanation_counts_permutations_of_pairs():

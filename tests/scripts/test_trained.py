@@ -26,6 +26,7 @@ from experiments.training.checkpoints import Checkpoints
 from experiments.training.loop import Extras
 from experiments.training.optimizers import make_optimizer
 from experiments.training.run_folder import read_lines
+from experiments.training.step import State
 from experiments.training.step_log import StepLog
 from experiments.training.trained import load_network
 from tests.support.small_runs import (
@@ -161,6 +162,21 @@ def test_evaluating_alone_needs_no_option_of_the_training(run, capsys, tmp_path)
     other = replace(preset, normalization="none")
     with pytest.raises(InputError, match="has normalization batch_norm, not none"):
         train.main(other, train.Options(seeds=2, devices=1, out=out, evaluate_only=True))
+
+
+@pytest.mark.parametrize(("vmaps_seeds", "seeds"), [(False, (2,)), (True, (1, 2))])
+def test_every_seed_starts_from_the_network_of_the_same_seed(vmaps_seeds, seeds, monkeypatch):
+    networks = [({"w": np.full(2, i)}, {"mean": np.full(3, 10 * i)}) for i in range(3)]
+    monkeypatch.setattr(trained, "_weights", lambda run, of: [networks[seed] for seed in of])
+    shape = (len(seeds),) if vmaps_seeds else ()
+    params, statistics = {"w": jnp.zeros((*shape, 2))}, {"mean": jnp.zeros((*shape, 3))}
+    state = State(params, statistics, "untrained", jnp.int32(0), jnp.float32(0))
+    given: Any = SimpleNamespace(vmaps_seeds=vmaps_seeds, init_state=lambda asked: state)
+    found = trained.InitialWeights(Path("run"), 3).init_state(given, seeds)
+    expected = np.array(seeds) if vmaps_seeds else np.array(seeds[0])
+    np.testing.assert_array_equal(found.params["w"].T, [expected] * 2)
+    np.testing.assert_array_equal(found.statistics["mean"].T, [10 * expected] * 3)
+    assert found.optimizer == "untrained"
 
 
 def test_evaluating_alone_prints_on_the_main_process_only(run, capsys, monkeypatch):
