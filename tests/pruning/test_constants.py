@@ -159,3 +159,25 @@ def test_inputs_may_be_required_to_be_positive():
     constants = np.maximum(params["bias"][0, ~keep[0]], 0) @ params["b"][~keep[0]]
     assert np.abs(constants).max() > 0.1
     np.testing.assert_allclose(folded["bias_2"], params["bias_2"] + constants)
+
+
+@pytest.mark.parametrize("subtracted", [False, True])
+def test_constants_of_half_precision_are_folded_into_parameters_of_float32(subtracted):
+    """Between two inputs, the constant differs by a rounding error of the products."""
+
+    def apply(p, x):
+        a, b, bias = (p[name].astype("bfloat16") for name in "abc")
+        h = jax.nn.relu(x.astype("bfloat16") @ a + bias) @ b
+        return h.astype("float32") - p["d"] if subtracted else h + p["d"].astype("bfloat16")
+
+    rng = np.random.default_rng(3)
+    shapes = {"a": (6, 32), "b": (32, 4), "c": (1, 32), "d": (1, 4), "x": (16, 6)}
+    arrays = {name: rng.normal(1, 1, shape) for name, shape in shapes.items()}
+    params = {name: jnp.asarray(array, "float32") for name, array in arrays.items()}
+    x = params.pop("x")
+    groups, removed = coupled_channels(apply, params, x), np.arange(32) % 4 == 1
+    folded = fold_constants(apply, params, groups, [~removed], x)
+    constant = np.maximum(arrays["c"], 0)[:, removed] @ arrays["b"][removed]
+    change = (folded["d"] - params["d"]) * (-1 if subtracted else 1)
+    rounding = 2**-8 * float(jnp.abs(apply(params, x)).max())
+    np.testing.assert_allclose(change, constant, rtol=0, atol=rounding)

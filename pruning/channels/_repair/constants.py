@@ -17,7 +17,14 @@ from jaxtyping import Array
 from jaxnorm.internal import check_on_host
 from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._coupling.rules import rule_of
-from pruning.channels._program.calls import Apply, Equation, Leaf, Tree, evaluate_equation
+from pruning.channels._program.calls import (
+    Apply,
+    Equation,
+    Leaf,
+    Tree,
+    evaluate_equation,
+    is_floating,
+)
 from pruning.channels._removal.removal import (
     Keep,
     KeepMasks,
@@ -128,7 +135,8 @@ def fold_constants(
             break
         unchanged |= refused
     for i, change in folding.changes.items():
-        leaves[i] = leaves[i] + change
+        # `add` keeps a weak type, which `+` does not.
+        leaves[i] = jnp.asarray(leaves[i]).at[...].add(change)
     return jax.tree.unflatten(structure, leaves)
 
 
@@ -167,10 +175,13 @@ class Folding:
         self.paths, self.leaves, self.masks = paths, leaves, masks
         self.changes = {i: jnp.zeros_like(leaves[i]) for i in unchanged}
         self.altered: set[int] = set()
-        self.sums: dict[int, float] = {}  # for each changed parameter, the largest sum
+        self.rounding: dict[int, float] = {}  # for each changed parameter, the error of the change
+        self.eps = 0.0  # the largest of all results, because float32 sums may have bfloat16 terms
 
     def step(self, fact: Fact, eqn: Equation, values: Sequence[Value]) -> list[Value]:
         zeroed = evaluate_equation(eqn, [v.zeroed for v in values])
+        dtypes = [x.dtype for x in zeroed if is_floating(x)]
+        self.eps = max(self.eps, *(float(jnp.finfo(dtype).eps) for dtype in dtypes), 0.0)
         same = all(v.zeroed is v.masked for v in values)
         masked = zeroed if same else evaluate_equation(eqn, [v.masked for v in values])
         if fact.given and not same:
@@ -190,9 +201,8 @@ class Folding:
         def differ(i: int, change: Array) -> bool:
             there = other.changes[i]
             distances = jnp.where(jnp.isfinite(there), jnp.abs(change - there), 0)
-            rounding = float(jnp.finfo(change.dtype).eps) ** 0.5
-            largest = max(self.sums.get(i, 0.0), other.sums.get(i, 0.0))
-            return float(distances.max(initial=0)) > rounding * largest
+            rounding = max(self.rounding.get(i, 0.0), other.rounding.get(i, 0.0))
+            return float(distances.max(initial=0)) > rounding
 
         return {i for i, change in self.changes.items() if differ(i, change)}
 
@@ -214,5 +224,5 @@ class Folding:
             return Value(zeroed, masked)
         if leaf not in self.changes:
             self.changes[leaf] = addend.mean(zeroed - masked, array) * (1 - removed)
-            self.sums[leaf] = float(jnp.abs(zeroed).max(initial=0))
+            self.rounding[leaf] = self.eps**0.5 * float(jnp.abs(zeroed).max(initial=0))
         return Value(zeroed, masked + addend.spread(self.changes[leaf]))
