@@ -7,7 +7,10 @@ import sysconfig
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
+
+from pruning import channels
 
 MODEL = """
 import jax
@@ -51,3 +54,14 @@ def test_a_model_that_is_a_library_is_named(tmp_path, elsewhere):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     expected = [f"{library / 'models.py'}:5 (model)" for library in libraries]
     assert json.loads(done.stdout) == expected
+
+
+def test_a_resized_model_has_the_lines_of_the_model():
+    def model(p, x):
+        return jax.nn.softmax(jax.nn.relu(x @ p["a"]) @ p["b"]) @ p["c"]
+
+    params, x = {"a": np.ones((2, 4)), "b": np.ones((4, 5)), "c": np.ones((5, 3))}, np.ones((1, 2))
+    pruned = channels.prune(model, params, x, ratios=[0.5], resize=True)
+    large = channels.fixed_channels(model, params, x)
+    small = channels.fixed_channels(pruned.apply, pruned.params, x)
+    assert [report.line for report in small] == [report.line for report in large]

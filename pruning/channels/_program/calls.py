@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jax.extend.source_info_util import current_name_stack, user_context
 
 Equation = JaxprEqn
 Program = ClosedJaxpr
@@ -106,10 +107,13 @@ def evaluate_equation(
 ) -> list[Leaf]:
     """The results of an equation for given operands.
 
-    If `params` are given, they replace the parameters of the equation.
+    If `params` are given, they replace the parameters of the equation. If this function is traced,
+    the new equation comes from the line of the model's code from which `eqn` comes.
     """
     params = eqn.params if params is None else params
-    results = eqn.primitive.bind(*arrays, **eqn.primitive.get_bind_params(params))
+    source = eqn.source_info
+    with user_context(source.traceback, name_stack=current_name_stack() + source.name_stack):
+        results = eqn.primitive.bind(*arrays, **eqn.primitive.get_bind_params(params))
     return list(results) if eqn.primitive.multiple_results else [results]
 
 
