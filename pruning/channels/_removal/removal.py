@@ -84,8 +84,10 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
             return leaf.update(shape=shape, sharding=sharding)
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
             return jax.jit(lambda x: x.take(indices, axis), out_shardings=sharding)(leaf)
-        # `take` of NumPy, because `take` of JAX would compile a program for each shape
-        taken = np.asarray(leaf).take(indices, axis)
+        # `take` of NumPy, because `take` of JAX would compile a program for each shape. NumPy has
+        # no weak types, which arrays such as `jnp.full(8, 0.1)` have.
+        weak = jax.typeof(leaf).weak_type
+        taken = (leaf if weak else np.asarray(leaf)).take(indices, axis)
         return taken if sharding is None and library is np else jax.device_put(taken, sharding)
 
     check_on_host("remove_channels", keep, instead="for a traced keep, use mask_channels")
@@ -109,8 +111,8 @@ def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> T
     def zeroed(leaf: Leaf, axis: int, mask: Leaf) -> Leaf:
         if isinstance(leaf, jax.ShapeDtypeStruct):
             return leaf
-        where = _library(leaf, mask).where
-        return where(along_axis(mask, axis, leaf.ndim), leaf, np.zeros((), leaf.dtype))
+        library = _library(leaf, mask)
+        return library.where(along_axis(mask, axis, leaf.ndim), leaf, library.zeros_like(leaf))
 
     check_keep(groups, keep, may_be_empty=True)
     vectors = [v if isinstance(v, jax.core.Tracer) else np.asarray(v) for v in keep]

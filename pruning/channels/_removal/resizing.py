@@ -46,7 +46,7 @@ from pruning.channels._program.calls import (
 )
 from pruning.channels._program.interpret import check_apply, interpret
 from pruning.channels._removal.removal import Keep, check_keep, keep_masks
-from pruning.channels._removal.sizes import Shape, Sizes, first, large_tree, trim_broadcast
+from pruning.channels._removal.sizes import Shape, Sizes, first, large_tree, struct, trim_broadcast
 
 Arguments = Sequence[Values]
 """The channel ids of the arguments of each program inside an equation."""
@@ -158,7 +158,7 @@ class Resized:
 
     def _evaluate(self, params: Tree, *inputs: Tree) -> Tree:
         tree, rest = large_tree(params, self.groups, self.keep), inputs[len(self.states) :]
-        whole = (*jax.tree.map(_shape, self.states), *rest)
+        whole = (*jax.tree.map(lambda x: struct(np.shape(x), x), self.states), *rest)
         states = len(self.states)
         channels = channels_of(self.apply, tree, whole, states=states, pin_outputs=False)
         sizes = Sizes(channels, keep_masks(self.groups, self.keep))
@@ -167,10 +167,6 @@ class Resized:
         arrays = [*jax.tree.leaves(params), *held, *jax.tree.leaves(rest)]
         outputs = Resizing(sizes).arrays(channels.program, arrays, channels.arguments)
         return jax.tree.unflatten(jax.tree.structure(channels.result), outputs)
-
-
-def _shape(x: Leaf) -> Leaf:
-    return jax.ShapeDtypeStruct(np.shape(x), jax.typeof(x).dtype)
 
 
 def _narrow(sizes: Sizes, whole: Sequence[Leaf], states: Sequence[Tree], ids: Values) -> list[Leaf]:

@@ -26,8 +26,14 @@ def large_tree(params: Tree, groups: Sequence[ChannelGroup], keep: Sequence[np.n
     shapes = groups[0].parameters.shapes if groups else [np.shape(leaf) for leaf in leaves]
     check_smaller(params, groups, keep)
     pairs = zip(shapes, leaves, strict=True)
-    large = [jax.ShapeDtypeStruct(n, leaf.dtype) if n else leaf for n, leaf in pairs]
+    large = [struct(n, leaf) if n else leaf for n, leaf in pairs]
     return jax.tree.unflatten(structure, large)
+
+
+def struct(shape: Shape, like: Leaf) -> jax.ShapeDtypeStruct:
+    """The type of an array with the given shape, and the dtype and weak type of `like`."""
+    aval = jax.typeof(like)
+    return jax.ShapeDtypeStruct(shape, aval.dtype, weak_type=aval.weak_type)
 
 
 class Sizes:
