@@ -121,6 +121,51 @@ def test_scores_are_real_numbers_in_an_array_or_a_list(choice):
         assert message in said(lambda array=array: CHOICES[choice](array))
 
 
+GROUPS = pruning.coupled_channels(mlp, PARAMS, X)
+prune_half = partial(pruning.prune, mlp, PARAMS, X, ratios=[0.5], fold=False)
+# for each function that a user gives: a call with this function, and what its result must be
+GIVEN = {
+    "score": (lambda f: prune_half(score=f), "score must return a list of vectors"),
+    "select": (lambda f: prune_half(select=f), "the result of select must be a list of boolean"),
+    "refine": (lambda f: prune_half(refine=f), "the result of refine must be a list of boolean"),
+    "repair": (lambda f: prune_half(repair=f), "repair must return a tree with the shapes"),
+    "fine_tune": (
+        lambda f: prune_half(fine_tune=f),
+        "fine_tune must return a tree with the shapes",
+    ),
+    "cost": (
+        lambda f: pruning.prune(mlp, PARAMS, X, budget=0.5, cost=f),
+        "the result of cost must be a number",
+    ),
+    "price": (
+        lambda f: channels.select_within([abs(X[0])], budget=2, cost=sum, price=f),
+        "the result of price must be a number",
+    ),
+    "criterion": (
+        lambda f: channels.channel_scores(PARAMS, GROUPS, criterion=f),
+        "criterion must return one number for each of the 8 filters of a",
+    ),
+    "reduce": (
+        lambda f: channels.channel_scores(PARAMS, GROUPS, reduce=f),
+        "reduce must return one number for each of 8 channels",
+    ),
+    "measure": (
+        lambda f: channels.sensitivity(PARAMS, GROUPS, measure=f, ratios=[0.5]),
+        "the result of measure must be a number",
+    ),
+    "loss": (
+        lambda f: channels.taylor_scores(PARAMS, GROUPS, loss=f, batches=[X]),
+        "loss(params, batch) must be one real float",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_a_given_function_that_returns_nothing_is_named(name):
+    call, message = GIVEN[name]
+    assert said(lambda: call(lambda *arguments, **options: None)).startswith(message)
+
+
 @pytest.mark.parametrize(("function", "name"), options(int))
 @pytest.mark.parametrize("wrong", ["3", None, True])
 def test_a_whole_number_is_neither_a_text_nor_a_flag(function, name, wrong):

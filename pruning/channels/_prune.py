@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxnorm.internal import check_call, check_flags, check_function, check_on_host
+from jaxnorm.internal import check_call, check_flags, check_function, check_numeric, check_on_host
 from pruning._arguments import check_names, real
 from pruning.channels._cost.cost import Cost
 from pruning.channels._cost.cost_at import cost_at
@@ -24,7 +24,13 @@ from pruning.channels._program.interpret import check_apply
 from pruning.channels._program.lines import at
 from pruning.channels._removal.checkpoint import Pruned, resume, write
 from pruning.channels._removal.comparison import check_program
-from pruning.channels._removal.removal import Keep, producers, remaining_groups, remove_channels
+from pruning.channels._removal.removal import (
+    Keep,
+    check_keep,
+    producers,
+    remaining_groups,
+    remove_channels,
+)
 from pruning.channels._removal.resizing import resized
 from pruning.channels._repair.constants import fold_constants
 from pruning.channels._selection.budget import select_within
@@ -180,8 +186,7 @@ def prune(
     pruned, done, original = _result(apply, params, groups, keep, resize), 0, None
     costs = {}
     if option == "budget":
-        costs = _costs(apply, params, groups, inputs, cost or attrgetter("macs"), batch_sizes)
-        costs |= getattr(select, "keywords", {})  # options that the user's `partial` sets
+        costs = _costs(apply, params, groups, inputs, cost, batch_sizes, select)
     selector = _selector(select, option, groups, round_to, equal_repeats, costs)
     goals = _goals(targets, groups, costs)
     if checkpoint_dir is not None:
@@ -191,10 +196,11 @@ def prune(
         scores = score(pruned.params, current)
         _check_scores(scores, current)
         selected = selector(_scatter_scores(scores, pruned.keep), **{option: goal})
-        _check_removed(selected, {option: goal}, goals)
+        _check_removed(groups, selected, {option: goal}, goals)
         some = [new[old] for new, old in zip(selected, pruned.keep, strict=True)]
         if refine is not None:
-            some = list(map(np.asarray, refine(pruned.apply, pruned.params, current, some)))
+            some = refine(pruned.apply, pruned.params, current, some)
+            check_keep(current, some, "the result of refine")
         mended = _repair_or_fold(pruned, current, some, inputs, fold, repair)
         params, keep = remove_channels(mended, current, some), _combine_keep(pruned.keep, some)
         if not resize:
@@ -237,7 +243,7 @@ def _result(
     return Pruned(params, groups, keep, resized(apply, groups, keep) if resize else apply)
 
 
-def _combine_keep(keep: Sequence[np.ndarray], some: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+def _combine_keep(keep: Sequence[np.ndarray], some: Keep) -> tuple[np.ndarray, ...]:
     """Masks of kept channels of the large network, from two sets of masks.
 
     `keep` has the masks of earlier steps, and `some` masks the channels that `keep` keeps.
@@ -358,15 +364,21 @@ def _costs(
     params: Tree,
     groups: Sequence[ChannelGroup],
     inputs: Sequence[Tree],
-    cost: Callable[[Cost], int | float],
+    cost: Callable[[Cost], int | float] | None,
     batch_sizes: Sequence[int],
+    select: Select | None,
 ) -> dict[str, Any]:
-    """The arguments `cost` and `price` of `select_within`."""
+    """The arguments `cost` and `price` of `select_within`, and those that a `partial` has set."""
+    own, cost = getattr(select, "keywords", {}), cost or attrgetter("macs")
     at = cost_at(apply, params, groups, *inputs)
     if not batch_sizes:
-        return {"cost": lambda widths: cost(at(widths))}
+        return {"cost": lambda widths: cost(at(widths))} | own
     timed = cost_at(apply, params, groups, *inputs, batch_sizes=batch_sizes)
-    return {"cost": lambda widths: cost(timed(widths)), "price": lambda widths: at(widths).macs}
+    functions = {
+        "cost": lambda widths: cost(timed(widths)),
+        "price": lambda widths: at(widths).macs,
+    }
+    return functions | own
 
 
 def _goals(
@@ -379,6 +391,7 @@ def _goals(
     if "cost" not in costs:
         return list(targets)
     whole = costs["cost"]([group.size for group in groups])
+    check_numeric(whole, "the result of cost")
     return [target * whole if target < 1 else target for target in targets]
 
 
@@ -414,9 +427,13 @@ def _targets(
 
 
 def _check_removed(
-    masks: Masks, goal: Mapping[str, int | float], goals: Sequence[int | float]
+    groups: Sequence[ChannelGroup],
+    masks: Masks,
+    goal: Mapping[str, int | float],
+    goals: Sequence[int | float],
 ) -> None:
-    """Raise if the last ratio or budget keeps all channels."""
+    """Raise if the masks are wrong, or if the last ratio or budget keeps all channels."""
+    check_keep(groups, masks, "the result of select")
     if goals[-1] not in goal.values() or not all(map(np.all, masks)):
         return
     if "budget" in goal:
@@ -431,6 +448,8 @@ def _check_removed(
 
 
 def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:
+    if not hasattr(scores, "__len__"):
+        raise TypeError(f"score must return a list of vectors; got {type(scores).__name__}")
     if len(scores) != len(groups):
         raise ValueError(
             f"score must return one vector per group, {len(groups)} in all; got {len(scores)}"

@@ -228,15 +228,20 @@ def widths(params: Tree) -> dict[str, int]:
     }
 
 
-def check_keep(groups: Sequence[ChannelGroup], keep: Keep, *, may_be_empty: bool = False) -> None:
+def check_keep(
+    groups: Sequence[ChannelGroup], keep: Keep, what: str = "keep", *, may_be_empty: bool = False
+) -> None:
     """Raise unless `keep` has one boolean vector for each group, of the size of the group.
 
-    Each vector must keep at least one channel, unless `may_be_empty` is true.
+    Each vector must keep at least one channel, unless `may_be_empty` is true. Errors call `keep`
+    by the words `what`.
     """
     if wrong := [type(group).__name__ for group in groups if not isinstance(group, ChannelGroup)]:
         raise TypeError(f"groups must be a result of coupled_channels; got a list of {wrong[0]}")
+    if not hasattr(keep, "__len__"):
+        raise TypeError(f"{what} must be a list of boolean vectors; got {type(keep).__name__}")
     if len(keep) != len(groups):
-        raise ValueError(f"keep must hold {len(groups)} vectors, one per group; got {len(keep)}")
+        raise ValueError(f"{what} must hold {len(groups)} vectors, one per group; got {len(keep)}")
     if len({group.parameters for group in groups}) > 1:
         raise ValueError(
             "groups must all come from one model; these groups come from several models"
@@ -244,15 +249,15 @@ def check_keep(groups: Sequence[ChannelGroup], keep: Keep, *, may_be_empty: bool
     for group, vector in zip(groups, keep, strict=True):
         if np.shape(vector) != (group.size,):
             raise ValueError(
-                f"keep must hold {group.size} values for {name(group)}; got shape "
+                f"{what} must hold {group.size} values for {name(group)}; got shape "
                 f"{np.shape(vector)}"
             )
         dtype = getattr(vector, "dtype", type(vector).__name__)
         if dtype != np.bool_:
-            raise TypeError(f"keep must hold arrays of booleans for {name(group)}; got {dtype}")
+            raise TypeError(f"{what} must hold arrays of booleans for {name(group)}; got {dtype}")
     for group, vector in zip(groups, keep, strict=True):
         if not (may_be_empty or np.asarray(vector).any()):
-            raise ValueError(f"keep must hold at least one channel of {name(group)}; got none")
+            raise ValueError(f"{what} must hold at least one channel of {name(group)}; got none")
 
 
 def name(group: ChannelGroup) -> str:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from jaxnorm.internal import check_flags, check_on_host
+from jaxnorm.internal import check_flags, check_numeric, check_on_host
 from pruning._arguments import at_least
 from pruning.channels._cost.cost_at import Widths
 from pruning.channels._selection.choice import (
@@ -103,8 +103,12 @@ def select_within(
         sorted({n for n in own if fewest <= n < size and n % step == 0}, reverse=True)
         for own, fewest, size, step in zip(allowed, minimum, sizes, multiple, strict=True)
     ]
-    path = _path(values, narrower, cost if price is None else price)
-    if not (smallest := cost(path[-1])) <= budget:
+    estimate = cost if price is None else price
+    check_numeric(estimate(sizes), f"the result of {'cost' if price is None else 'price'}")
+    path = _path(values, narrower, estimate)
+    smallest = cost(path[-1])
+    check_numeric(smallest, "the result of cost")
+    if not smallest <= budget:
         raise ValueError(
             f"budget must be at least {smallest:g}, the cost of the network with the fewest "
             f"channels; got {budget:g} (for prune, a number below 1 is a share of the cost)"

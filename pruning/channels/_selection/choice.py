@@ -83,17 +83,25 @@ def channel_scores(
         rows = flat_rows(jnp.moveaxis(jnp.asarray(leaves[path]), axis, 0))
         if jnp.iscomplexobj(rows):
             rows = jnp.concatenate([rows.real, rows.imag], 1)
-        return auto_sharded(criterion)(rows)
+        found = auto_sharded(criterion)(rows)
+        if np.shape(found) != (len(rows),):
+            raise ValueError(
+                f"criterion must return one number for each of the {len(rows)} filters of {path}; "
+                f"got shape {np.shape(found)}"
+            )
+        return jnp.asarray(found)
 
-    return [
-        reduce(
-            jnp.concatenate(
-                [jnp.take(scores(p.path, p.axis), p.indices, 0) for p in producers(group)], 1
-            ),
-            axis=1,
-        )
-        for group in groups
-    ]
+    def of_group(group: ChannelGroup) -> Array:
+        of_filters = [jnp.take(scores(p.path, p.axis), p.indices, 0) for p in producers(group)]
+        found = reduce(jnp.concatenate(of_filters, 1), axis=1)
+        if np.shape(found) != (group.size,):
+            raise ValueError(
+                f"reduce must return one number for each of {group.size} channels; got shape "
+                f"{np.shape(found)}"
+            )
+        return found
+
+    return list(map(of_group, groups))
 
 
 def mean_scores(

@@ -5,7 +5,6 @@ from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm.internal import check_call
@@ -75,8 +74,10 @@ def _check_loss(loss: Callable[[Tree, Tree], Array], params: Tree, batch: Tree) 
         raise ValueError(
             f"loss(params, batch) must accept params and each of batches; got {quote(error)}"
         ) from error
-    if np.shape(result) != ():
-        raise ValueError(f"loss(params, batch) must be one number; got shape {np.shape(result)}")
+    dtype, shape = getattr(result, "dtype", None), getattr(result, "shape", None)
+    if dtype is None or shape != () or not jnp.issubdtype(dtype, jnp.floating):
+        got = type(result).__name__ if dtype is None else f"{dtype} of shape {shape}"
+        raise ValueError(f"loss(params, batch) must be one real float; got {got}")
 
 
 def wanda_scores(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxnorm.internal import check_function, check_on_host
+from jaxnorm.internal import check_function, check_numeric, check_on_host
 from pruning.channels._coupling.groups import ChannelGroup
 from pruning.channels._program.calls import Apply, Leaf, Tree
 from pruning.channels._program.interpret import check_apply
@@ -63,7 +63,9 @@ def sensitivity(
     scores = score(params, groups)
 
     def measured(group: ChannelGroup, own: Array, ratio: int | float) -> float:
-        return float(measure(mask_channels(params, [group], select_layerwise([own], ratio=ratio))))
+        value = measure(mask_channels(params, [group], select_layerwise([own], ratio=ratio)))
+        check_numeric(value, "the result of measure")
+        return np.asarray(value).item()
 
     pairs = zip(groups, scores, strict=True)
     values = [[measured(group, own, ratio) for ratio in ratios] for group, own in pairs]
