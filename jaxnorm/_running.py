@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._statistics import BatchStatistics, Correction, sample_mask
+from jaxnorm._statistics import BatchStatistics, Correction, correction_factor, sample_mask
 from jaxnorm.internal import (
     check_array,
     check_flags,
@@ -37,7 +37,8 @@ class Running(NamedTuple):
         check_function(correction, "running_correction", "jaxnorm.bessel")
         count = jnp.atleast_1d(batch.count)
         share = count / jnp.maximum(count.sum(), 1)
-        corrected = jnp.atleast_2d(batch.var) * correction(count)[:, None]
+        factor = correction_factor(correction, count, "running_correction")
+        corrected = jnp.atleast_2d(batch.var) * factor
         mean, var = (
             jnp.einsum("g,gc->c", share, part, precision="highest")
             for part in (jnp.atleast_2d(batch.mean), corrected)

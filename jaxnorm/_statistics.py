@@ -27,7 +27,7 @@ Tree = TypeVar("Tree")
 AxisName = Hashable | tuple[Hashable, ...]
 Keep = Bool[Array, "*batch"] | None
 Number = int | float
-Correction = Callable[[Array], Array]
+Correction = Callable[[Array], Number | Array]
 
 
 class BatchStatistics(NamedTuple):
@@ -153,7 +153,8 @@ def shift_batch(x: Float[Array, "n *spatial c"], keep: Keep, reduction: Reductio
         samples = Sums(first, second, samples.count)
         total = _over_samples(samples, keep)
     mean, var, count = mean_and_variance(reduction.total(total))
-    corrected = var if reduction.correction is None else var * reduction.correction(count)
+    correct = reduction.correction
+    corrected = var if correct is None else var * correction_factor(correct, count, "correction")
     return Shifted(h, samples, shift, mean, corrected, BatchStatistics(shift + mean, var, count))
 
 
@@ -254,6 +255,25 @@ def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float
     degrees = count - (1 + eps)
     none = degrees <= 0  # the comparison is false for NaN, so NaN remains NaN
     return jnp.where(none, 1, count / jnp.where(none, 1, degrees))
+
+
+def correction_factor(
+    correction: Correction, count: Float[Array, "*shape"], name: str
+) -> Float[Array, "*shape one"]:
+    """`correction(count)`, with an axis for the features.
+
+    Raises:
+      TypeError: The result is not a real number or an array of real numbers.
+      ValueError: The result has neither one number nor as many numbers as `count`.
+    """
+    factor, what = correction(count), f"the result of {name}"
+    if not isinstance(factor, int | float):
+        check_array(factor, what)
+        if not jnp.isrealobj(factor):
+            raise TypeError(f"{what} must be real; got {factor.dtype}")
+    if (shape := jnp.shape(factor)) not in ((), count.shape):
+        raise ValueError(f"{what} must be one number for each count; got shape {shape}")
+    return jnp.broadcast_to(jnp.asarray(factor, count.dtype), count.shape)[..., None]
 
 
 def channels(parameter: Float[Array, " c"], x: Array) -> Array:

@@ -10,7 +10,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm._running import updates
-from jaxnorm._statistics import BatchStatistics, merge_statistics
+from jaxnorm._statistics import BatchStatistics, correction_factor, merge_statistics
 from jaxnorm.internal import check_array, check_function, check_whole, split_batch
 from jaxnorm.nnx._layers import BatchRenorm, RunningNorm
 from jaxnorm.nnx._models import changes
@@ -138,7 +138,9 @@ def _one(
         norm._microbatch_called = False
         norm._microbatch_statistics = nnx.Intermediate(statistics)
         norm.mean.set_value(mean)
-        norm.var.set_value(var if norm.correction is None else var * norm.correction(count))
+        if norm.correction is not None:
+            var = var * correction_factor(norm.correction, count, "correction")
+        norm.var.set_value(var)
     value = loss(model, part)
     shape = () if isinstance(value, int | float) else getattr(value, "shape", None)
     if shape != ():

@@ -41,6 +41,40 @@ def test_without_a_counted_sample_running_statistics_stay(groups):
         np.testing.assert_array_equal(found, before)
 
 
+FACTORS = {
+    "a number": lambda count: 3.0,
+    "an int": lambda count: 3,
+    "one of NumPy": lambda count: np.float32(3),
+    "one number": lambda count: jnp.asarray(3, count.dtype),
+    "one for each count": lambda count: jnp.full_like(count, 3),
+}
+USES = {
+    "correction": lambda f: 1 / jnp.square(jaxnorm.batch_norm(EIGHT, correction=f, eps=0.0)[0][-1]),
+    "running_correction": lambda f: RUNNING.update_running(GHOSTS, 0.0, f).var,
+}
+EIGHT = jnp.array([[-1.0, 1.0], [1.0, -1.0]] * 4, "float32") * 5**0.5
+GHOSTS = BatchStatistics(jnp.ones((2, 2)), jnp.ones((2, 2)), jnp.array([8.0, 3.0]))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("factor", FACTORS)
+def test_the_variance_is_multiplied_by_any_form_of_the_correction(use, factor):
+    np.testing.assert_allclose(USES[use](FACTORS[factor]), [3, 3], rtol=1e-6)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("use", USES)
+def test_the_result_of_a_correction_is_real_and_one_number_for_each_count(use):
+    wrong = {"an array; got NoneType": None, "real; got complex": jnp.ones((), complex)}
+    wrong |= {r"one number for each count; got shape \(3,\)": jnp.ones(3)}
+    for message, result in wrong.items():
+        with pytest.raises(
+            (TypeError, ValueError), match=f"^the result of {use} must be {message}"
+        ):
+            USES[use](lambda count, result=result: result)
+
+
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("momentum", "correction", "message"),
