@@ -334,7 +334,7 @@ def expand(
     places, weights = (jnp.asarray(a, dtype) for a in rule)
     half, middle = (ends[1:] - ends[:-1]) / 2, (ends[1:] + ends[:-1]) / 2
     x = (middle[:, None] + half[:, None] * places[None]).ravel()
-    _check_shape(activation, x)
+    check_elementwise(activation, x)
     values, slopes = jax.jvp(activation, (std * x,), (jnp.ones_like(x),))
     weights = (half[:, None] * weights[None]).ravel() / math.sqrt(2 * math.pi)
     density = weights * jnp.exp(-jnp.square(x) / 2)
@@ -426,7 +426,7 @@ def _checked(activation: Activation, kinks: tuple[float, ...], terms: int | None
     return terms
 
 
-def _check_shape(activation: Activation, x: Array) -> None:
+def check_elementwise(activation: Activation, x: Array) -> None:
     """Raise unless `activation` is a JAX function that maps each element of an array by itself."""
     try:
         made = jax.eval_shape(lambda x: activation(x), x)  # `eval_shape` accepts no ufunc
@@ -435,7 +435,8 @@ def _check_shape(activation: Activation, x: Array) -> None:
             "activation must be a function of JAX, such as jnp.tanh; got one of NumPy"
         ) from error
     if getattr(made, "shape", None) != x.shape:
-        raise TypeError(f"activation must return an array of its argument's shape; got {made}")
+        got = getattr(made, "shape", type(made).__name__)
+        raise TypeError(f"activation must return an array of shape {x.shape}; got {got}")
     with jax.ensure_compile_time_eval():
         probe = jnp.asarray([0.4, -0.7], x.dtype)
         together, alone = activation(probe)[:1], activation(probe[:1])

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from geometry._arguments import whole_number
 from geometry.mean_field._activation_step import activation_kernel
-from geometry.mean_field._kernel_map import Activation, cubic_term, kernel_map
+from geometry.mean_field._kernel_map import Activation, check_elementwise, cubic_term, kernel_map
 from geometry.odd_points._odd_state import OddState
 from jaxnorm.internal import check_function, check_positive, host_only
 
@@ -201,6 +201,7 @@ def spread_distribution(
 def _checked(n: int, activation: Activation, std: float) -> tuple[int, float]:
     """The numbers `n` and `std`, after checks of all arguments."""
     check_function(activation, "activation", "jax.nn.relu")
+    check_elementwise(activation, jnp.ones(2))
     std = check_positive(std, "std")
     n = whole_number(n, "n")
     if n < 5:

@@ -1,4 +1,5 @@
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -193,6 +194,28 @@ def test_a_cluster_that_collapses_or_grows_has_no_distribution():
     for arguments, spread in cases:
         assert cluster_spread(10, *arguments) == spread
         assert spread_distribution(10, 50, *arguments) is None
+
+
+WITH_ACTIVATION = {
+    "odd": partial(odd_stability, 7),
+    "symmetric": partial(symmetric_stability, 7),
+    "spread": partial(cluster_spread, 7),
+    "distribution": partial(spread_distribution, 7, 50),
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("function", WITH_ACTIVATION)
+def test_an_activation_maps_each_number_by_itself(function):
+    wrong = {
+        r"must return an array of shape \(2,\); got \(\)": jnp.sum,
+        r"must return an array of shape \(2,\); got NoneType": lambda x: None,
+        "must be a function of JAX, such as jnp.tanh": np.tanh,
+        "must map each number by itself": jax.nn.softmax,
+    }
+    for message, activation in wrong.items():
+        with pytest.raises((TypeError, ValueError), match=f"^activation {message}"):
+            WITH_ACTIVATION[function](activation)
 
 
 @pytest.mark.usefixtures("unchecked")
