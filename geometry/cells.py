@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from geometry._arguments import as_samples, whole_number
 from jaxnorm import unit_vector
@@ -60,19 +60,13 @@ def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
       >>> print(cell_volumes_2d(jnp.array([[1.0, 0.0], [1.0, 1.0]])))
       [0.125 0.375 0.125 0.375]
     """
-    h = replicate(as_samples(x, columns=2))
-    nonzero = jnp.any(h != 0, axis=1)
-    # The angle of a zero vector has no derivative, so another sample or (1, 0) replaces the zero
-    # vector.
-    first = row_at(h, jnp.argmax(nonzero))
-    line_of_zero = jnp.where(nonzero.any(), first, jnp.eye(1, 2, dtype=h.dtype)[0])
-    h = jnp.where(nonzero[:, None], h, line_of_zero[None])
+    h, nonzero = _replace_zeros(replicate(as_samples(x, columns=2)))
     line = jnp.sort(jnp.mod(jnp.arctan2(h[:, 1], h[:, 0]), math.pi))
     gap = jnp.diff(line, append=line[:1] + math.pi) / (2 * math.pi)
     gap = jnp.where(gap <= 4 * jnp.finfo(h.dtype).eps, 0, gap)
     volumes = jnp.concatenate([gap, gap])
     whole_plane = jnp.eye(1, 2 * len(h), dtype=h.dtype)[0]
-    return jnp.where(nonzero.any(), volumes, whole_plane).astype(jnp.result_type(x))
+    return jnp.where(nonzero, volumes, whole_plane).astype(jnp.result_type(x))
 
 
 def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:
@@ -156,8 +150,9 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
     """Volumes of cells in any number of dimensions, estimated by random neurons.
 
     The estimate of a volume is half of the share of `samples` Gaussian neurons that lie in the cell
-    or in the opposite cell. The estimates of volumes are unbiased, but `gamma` is biased. If no
-    neuron lies in the smallest cells, `gamma` is usually too large. If a neuron lies in every cell,
+    or in the opposite cell. A zero vector does not bound a cell. If all samples are zero, there is
+    one cell of volume 1. The estimates of volumes are unbiased, but `gamma` is biased. If no neuron
+    lies in the smallest cells, `gamma` is usually too large. If a neuron lies in every cell,
     `gamma` is on average slightly too small, because it is the minimum of noisy estimates.
     `number_of_cells` returns the number of cells. `gamma` is never below 1/(2 samples). Under
     `jit`, all volumes are NaN if `x` has a NaN.
@@ -175,7 +170,8 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
     check_whole(samples=samples)
     if samples < 1:
         raise ValueError(f"samples must be at least 1; got {samples}")
-    u = unit_vector(replicate(as_samples(x)))
+    h, nonzero = _replace_zeros(replicate(as_samples(x)))
+    u = unit_vector(h)
     n, dims = u.shape
     w = jax.random.normal(key, (samples, dims), u.dtype)
     active = jnp.einsum("sd,nd->sn", w, u, precision="highest") > 0
@@ -184,9 +180,9 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
     _, counts = jnp.unique(
         same.astype(jnp.int8), axis=0, size=pairs, fill_value=2, return_counts=True
     )
-    volumes = (counts / (2 * samples)).astype(jnp.result_type(x))
+    volumes = (counts / jnp.where(nonzero, 2 * samples, samples)).astype(jnp.result_type(x))
     volumes = jnp.where(jnp.isnan(u).any(), jnp.nan, volumes)
-    gamma = jnp.min(volumes, where=counts > 0, initial=0.5).astype(jnp.result_type(x))
+    gamma = jnp.min(volumes, where=counts > 0, initial=1).astype(jnp.result_type(x))
     return SampledCells(volumes, jnp.sum(counts > 0), gamma)
 
 
@@ -208,3 +204,14 @@ def number_of_cells(n: int, dims: int) -> int:
     if n < 1 or dims < 1:
         raise ValueError(f"n and dims must be at least 1; got n {n} and dims {dims}")
     return 2 * sum(math.comb(n - 1, j) for j in range(min(n, dims)))
+
+
+def _replace_zeros(h: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Bool[Array, ""]]:
+    """Another sample, or (1, 0, ...), in place of zero vectors; and whether a sample is nonzero.
+
+    A zero vector bounds no cell, and its direction has no derivative.
+    """
+    nonzero = jnp.any(h != 0, axis=1)
+    first = row_at(h, jnp.argmax(nonzero))
+    substitute = jnp.where(nonzero.any(), first, jnp.eye(1, h.shape[1], dtype=h.dtype)[0])
+    return jnp.where(nonzero[:, None], h, substitute[None]), nonzero.any()

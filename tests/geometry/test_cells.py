@@ -145,6 +145,17 @@ def test_sampled_volumes_are_as_many_as_pairs_of_cells_or_samples(key):
         assert found.gamma == np.unique(found.volumes)[1]
 
 
+@pytest.mark.parametrize("position", [0, 2])
+def test_zero_vectors_bound_no_sampled_cell(position, key):
+    x = in_space(2)
+    found = sampled_cells(key, jnp.insert(x, position, 0, axis=0), samples=50)
+    expected = sampled_cells(key, x, samples=50)
+    assert (found.seen, found.gamma) == (expected.seen, expected.gamma) == (2, found.gamma)
+    np.testing.assert_array_equal(found.volumes[:2], expected.volumes)
+    none = sampled_cells(key, jnp.zeros((3, 3)), samples=50)
+    assert (none.seen, none.gamma, none.volumes[0]) == (1, 1, 1)
+
+
 def test_orthogonal_samples_have_volume_2_to_the_minus_n(key):
     for n in (1, 4):
         found = sampled_cells(key, jnp.eye(n), samples=40_000)
