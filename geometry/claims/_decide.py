@@ -35,7 +35,7 @@ from geometry.claims._types import (
 )
 from geometry.sampling import monte_carlo_moments
 from geometry.sampling._streams import default_devices
-from jaxnorm.internal import check_key, check_numeric, check_whole
+from jaxnorm.internal import check_array, check_key, check_numeric, check_whole
 
 LEVEL = 0.002
 """The largest chance that Holm's correction leaves for rejecting any true statement in a run."""
@@ -301,6 +301,9 @@ def _stack(draw: Callable[[Key[Array, ""]], Statistics]) -> Callable[..., Float[
             raise TypeError(f"draw must return a dictionary from names to statistics; got {kind}")
         if not statistics:
             raise ValueError("draw must return at least one statistic; got an empty dictionary")
+        for name, value in statistics.items():
+            if not isinstance(value, int | float):
+                check_array(value, f"the statistic {name} of draw")
         return jnp.stack([statistics[name] for name in sorted(statistics)], -1)
 
     return stacked

@@ -656,6 +656,15 @@ def tolerated(**options):
             ),
             r"draw must return one number for each statistic; got shape \(3,\)",
         ),
+        *(
+            (
+                lambda key, found=found: claims.check(
+                    claim_of(Sampled("x", 0.0, Draws(lambda key: {"u": found}, 9), "u")), key
+                ),
+                "the statistic u of draw must be an array; got ",
+            )
+            for found in (None, "one", [1.0], {"v": 1.0})
+        ),
         (lambda key: claims.measure(ALL, key, threads=2.0), "threads must be an int; got 2.0"),
         (
             lambda key: claims.measure(ALL, key, precision="1"),
