@@ -275,7 +275,9 @@ def made_up_run(monkeypatch):
 def test_networks_are_trained_where_no_run_is_given(made_up_run, tmp_path, capsys):
     loaded, asked = made_up_run
     options = Options(images=10, seeds=2, depth=14, epochs=5, batch_size=7, out=tmp_path)
-    prune.main(dataclasses.replace(options, data_dir=Path("data"), batch_sizes=(4,)))
+    plan = Plan(steps=2)
+    others = {"data_dir": Path("data"), "batch_sizes": (4,), "plan": plan, "sensitivity": True}
+    prune.main(dataclasses.replace(options, **others))
     assert loaded == [("digits", Path("data"), None)]
     prepared, measured = asked
     recipe = residual_recipe("digits", 14, 5, 7)
@@ -287,9 +289,9 @@ def test_networks_are_trained_where_no_run_is_given(made_up_run, tmp_path, capsy
         np.testing.assert_array_equal(getattr(prepared["data"], name), expected)
         np.testing.assert_array_equal(getattr(measured["images"], name), expected)
     assert (measured["seeds"], measured["batch_sizes"], measured["out"]) == (2, (4,), tmp_path)
-    assert measured["plan"] == Plan()
+    assert (measured["plan"], measured["sensitivity"]) == (plan, True)
     (task,) = measured["stages"].progress.tasks
-    assert task.total == pruned.units(recipe, 2, Plan())
+    assert task.total == pruned.units(recipe, 2, plan)
     said = capsys.readouterr().out
     for title, _, rows in prune_page.tables(pruned_networks()):
         assert " ".join(title.split()[:3]) in said

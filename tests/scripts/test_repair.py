@@ -65,6 +65,17 @@ def test_of_one_draw_the_tests_are_scipy_s():
     assert max(p) == pytest.approx(0.05)
 
 
+def test_friedman_s_test_is_of_means_over_draws():
+    rng = np.random.default_rng(0)
+    cells = {}
+    for name, shift in {"l1": 3.0, "l2": 3.2, "gm": 3.5}.items():
+        values, apart = rng.normal(shift, 1, (1, 9)), rng.normal(0, 4, (1, 9))
+        cells[name] = np.concatenate([values - apart, values, values + apart])
+    expected = scipy.stats.friedmanchisquare(*(v[1] for v in cells.values())).pvalue
+    assert p_value(cells) == pytest.approx(expected)
+    assert p_value({name: v[:1] for name, v in cells.items()}) != pytest.approx(expected)
+
+
 def test_what_is_found_is_packed_by_draw_and_criterion():
     found = np.random.default_rng(0).random(13) < 0.5
     np.testing.assert_array_equal(unpack(pack(found), 13), found)

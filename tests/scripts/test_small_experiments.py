@@ -160,6 +160,8 @@ def test_networks_on_digits_normalize_by_their_batch_or_by_what_they_keep():
         for i, (mean, var) in enumerate(moments):
             np.testing.assert_allclose(after[f"layer{i}"]["mean"], mean, rtol=1e-3, atol=1e-2)
             np.testing.assert_allclose(after[f"layer{i}"]["var"], var, rtol=1e-3, atol=1e-2)
+    running = repair_digits.logits(given, jnp.asarray(x))[0]
+    np.testing.assert_array_equal(repair_digits.apply(given, jnp.asarray(x)), running)
     np.testing.assert_array_equal(
         given["layer0"]["mean"], jnp.asarray(tree["layer0"]["mean"], jnp.float32)
     )
