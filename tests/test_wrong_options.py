@@ -122,6 +122,7 @@ def test_scores_are_real_numbers_in_an_array_or_a_list(choice):
 
 
 GROUPS = pruning.coupled_channels(mlp, PARAMS, X)
+NORM = jaxnorm.nnx.BatchNorm(4, use_running_average=True, rngs=rngs())
 prune_half = partial(pruning.prune, mlp, PARAMS, X, ratios=[0.5], fold=False)
 # for each function that a user gives: a call with this function, and what its result must be
 GIVEN = {
@@ -386,6 +387,10 @@ RAW = {
     ),
     "model must be a flax.nnx.Module; got UnitizedBatchNorm": lambda: jaxnorm.nnx.fix_pixels(
         jaxnorm.linen.UnitizedBatchNorm(), X
+    ),
+    # The call runs the user's model instead of the model that it gets.
+    "call must call the model that it gets": lambda: jaxnorm.nnx.recalibrate(
+        NORM, [X], call=lambda model, batch: NORM(batch)
     ),
     "batches must be a list": lambda: jaxnorm.nnx.recalibrate(
         MLP(classes=2, rngs=rngs()), {"x": X}

@@ -56,7 +56,8 @@ def recalibrate(
     Raises:
       TypeError: `batches` is a single array, or a batch consists of several arrays and no `call` is
         given.
-      ValueError: The model has no batch norm, or there is no batch.
+      ValueError: The model has no batch norm, there is no batch, or `call` calls no batch norm of
+        the model that it gets.
 
     Example:
       >>> from jaxnorm.nnx import BatchNorm
@@ -103,15 +104,21 @@ def _last_statistics(
     """Statistics and counts of the batch norms' last calls, and the state that changed."""
     model = nnx.merge(graph, state, copy=True)
     norms: list[Any] = batch_norms(model)
-    for norm in norms:
+    counts = [jnp.zeros_like(norm.mean[...], jnp.float32) for norm in norms]
+    for norm, count in zip(norms, counts, strict=True):
         norm.__class__ = _counting(type(norm))
         norm.set_attributes(**{name: v for name, v in OF_THE_BATCH.items() if name in vars(norm)})
         # Like the mean, the count has an element for each feature of each layer that was stacked.
-        norm.count = nnx.BatchStat(jnp.zeros_like(norm.mean[...], jnp.float32))
+        norm.count = nnx.BatchStat(count)
         # The old running statistics may be NaN, and zero times NaN is NaN.
         norm.mean.set_value(jnp.zeros_like(norm.mean[...]))
         norm.var.set_value(jnp.ones_like(norm.var[...]))
     call(model, batch)
+    if all(norm.count.get_value() is count for norm, count in zip(norms, counts, strict=True)):
+        raise ValueError(
+            "call must call the model that it gets, such as lambda model, batch: model(batch[0]); "
+            "it calls no batch norm of this model"
+        )
     seen = [BatchStatistics(*_alike(n.mean[...], n.var[...], n.count[...])) for n in norms]
     return seen, changes(model, state)
 
