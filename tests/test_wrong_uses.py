@@ -20,7 +20,7 @@ from geometry.claims import Claim, Draws, about, check, check_all, numbered
 from jaxnorm.models import MLP, VGG, CifarResNet, PreActResNet, ResNet
 from jaxnorm.shift import Tracker, certified_upper_bound, emd_1d, stream_moments
 from pruning import CRITERIA, l1_norm, load_pruned, prune, schedules, weights
-from pruning.channels import cost_at, excluding, least_squares, resized
+from pruning.channels import cost_at, excluding, least_squares, resized, taylor_scores
 from pruning.nnx import prune as prune_model
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -120,6 +120,13 @@ SENTENCES = {
     ),
     "outputs must return a dictionary from layers": lambda: Tracker(lambda _, x: x, X).update(None),
     "select must be a function of scores with the options ratio": lambda: half(select=l1_norm),
+    # The functions read other params than those that they get.
+    "it multiplies no inputs by arrays of params: use the params that apply gets": lambda: prune(
+        lambda params, x: unit(PARAMS, x), PARAMS, X, ratios=[0.5]
+    ),
+    "loss must depend on the params that it gets; all gradients are zero": lambda: half(
+        score=partial(taylor_scores, loss=lambda params, x: unit(PARAMS, x).sum(), batches=[X])
+    ),
     "options cost, budget, as select_within is": lambda: half(
         ratios=(), budget=0.5, select=lambda scores, budget: scores
     ),

@@ -57,6 +57,7 @@ CURES = {
         "the smaller parameters then also run under shard_map"
     ),
 }
+UNREAD = "it multiplies no inputs by arrays of params: use the params that apply gets"
 RESIZE = (
     "pruning.prune with resize=True also removes channels that a norm reads, as in a unitized layer"
 )
@@ -297,7 +298,7 @@ def _groups(
     if not left:
         reasons = ["exclude matches all layers that make such channels: exclude fewer layers"]
         if not groups:
-            reasons = _reasons(fixed_channels(apply, params, *inputs, resize=resize))
+            reasons = _reasons(fixed_channels(apply, params, *inputs, resize=resize)) or [UNREAD]
         if not resize and excluding(coupled_channels(apply, params, *inputs, resize=True), exclude):
             reasons.append(RESIZE)
         raise ValueError("; ".join([NOTHING, *reasons]))

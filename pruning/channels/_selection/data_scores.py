@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm.internal import check_call
+from jaxnorm.internal import check_call, is_traced
 from pruning._arguments import check_tuple, quote
 from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._program.calls import Apply, Equation, Tree, evaluate_equation
@@ -41,7 +41,8 @@ def taylor_scores(
 
     Raises:
       TypeError: `loss` is not a function of two arguments.
-      ValueError: `batches` is empty. `loss` fails on a batch, or is not one number.
+      ValueError: `batches` is empty. `loss` fails on a batch, is not one number, or does not depend
+        on `params`.
 
     Example:
       >>> import numpy as np
@@ -64,7 +65,10 @@ def taylor_scores(
         return list(map(jnp.square, score(jax.tree.map(_product, params, gradient), groups)))
 
     of_batch = lambda params, groups, batch: squares(params, batch)  # noqa: E731
-    return mean_scores(params, groups, score=of_batch, batches=batches)
+    scores = mean_scores(params, groups, score=of_batch, batches=batches)
+    if groups and not is_traced(scores) and not any(own.any() for own in scores):
+        raise ValueError("loss must depend on the params that it gets; all gradients are zero")
+    return scores
 
 
 def _check_loss(loss: Callable[[Tree, Tree], Array], params: Tree, batch: Tree) -> None:
