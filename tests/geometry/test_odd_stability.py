@@ -78,10 +78,15 @@ def test_the_symmetric_batch_of_relu_is_stable():
     assert found.state.norm_ratio == pytest.approx(1)
 
 
-def test_growths_of_unequal_norms_are_those_of_the_whole_batch(monkeypatch):
-    """For x² + x, vᵢvⱼ + 2gᵢⱼ² + gᵢⱼ is the kernel of covariances gᵢⱼ with variances vᵢ."""
-    n, std = 6, 0.7
-    state = OddState(3.0, 1.4, 0.5)
+@pytest.mark.parametrize(
+    ("std", "state"), [(0.7, OddState(3.0, 1.4, 0.5)), (1.5, OddState(1.2, 1.75, 1.7))]
+)
+def test_growths_of_unequal_norms_are_those_of_the_whole_batch(std, state, monkeypatch):
+    """For x² + x, vᵢvⱼ + 2gᵢⱼ² + gᵢⱼ is the kernel of covariances gᵢⱼ with variances vᵢ.
+
+    At the larger `std`, the slope of the kernel at the cluster is negative.
+    """
+    n = 6
 
     def kernel(g, **_):
         return jnp.outer(jnp.diagonal(g), jnp.diagonal(g)) + 2 * g**2 + g
@@ -98,6 +103,10 @@ def test_growths_of_unequal_norms_are_those_of_the_whole_batch(monkeypatch):
     np.testing.assert_allclose(found.state, state, rtol=1e-12)
     whole = growths_of_the_whole_batch(layer, g)
     np.testing.assert_allclose(growths_of(found, n), whole, rtol=1e-9, atol=1e-9)
+    symmetric = symmetric_stability(n, lambda x: x**2 + x, std=std).state
+    after = layer(jnp.eye(n))
+    cosines = after / after[0, 0]
+    np.testing.assert_allclose(gram_of(n, symmetric), cosines, rtol=1e-12)
 
 
 def test_relu_has_an_odd_state_from_seven_samples_on():
@@ -298,5 +307,7 @@ def test_the_spread_is_that_of_the_kinks_as_the_cluster_meets_them():
     kinks = (1 + 0.3**2 * np.exp(-((0.4 / sigma) ** 2) / 2)) / (6 * np.pi)
     expected = squared * (1 - 1 / growth) / (2 * kinks)
     found = cluster_spread(n, bent, (0.0, 0.4), std=std)
+    wide = spread_distribution(n, 10**9, bent, (0.0, 0.4), std=std)
     assert found is not None
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert wide is not None
+    np.testing.assert_allclose([found, wide.mean], expected, rtol=1e-5)
