@@ -188,6 +188,8 @@ def test_a_sampled_claim_is_decided_in_both_forms(key):
         (1 / 10, "u", "variance", "=", False),
         (0.3, "event", "mean", "=", True),
         (0.36, "event", "mean", "=", False),
+        (0.21, "event", "variance", "=", True),
+        (0.23, "event", "variance", "=", False),
     ],
 )
 def test_how_a_moment_is_judged(predicted, statistic, moment, side, holds, key):
@@ -432,19 +434,21 @@ def test_what_is_not_a_number_is_never_as_recorded(form, key):
     """A NaN does not change the p-values of other checks."""
 
     def with_nan(key):
-        return uniform(key) | {"nothing": jnp.array(jnp.nan)}
+        large = 1e80 * jax.random.normal(key)  # only the error of its variance overflows
+        return uniform(key) | {"nothing": jnp.array(jnp.nan), "large": large}
 
     draws = Draws(with_nan, 2000)
     unknown = [
         Sampled("x", 0.5, draws, "nothing", form=form),
         Sampled("x", 0.5, draws, "nothing", side="≤", form=form),
+        Sampled("x", 1e160, draws, "large", "variance", form=form),
         Computed("x", lambda key: [0.0, math.nan], form=form),
     ]
     verdict = claims.check(claim_of(*unknown, Sampled("u", 0.5, draws, "u")), key)
     *findings, mean = verdict.findings
     assert not any(found.holds or found.as_recorded for found in findings)
     assert mean.as_recorded
-    assert verdict.text == "not as recorded: " + "; ".join(["x (the estimate is NaN)"] * 3)
+    assert verdict.text == "not as recorded: " + "; ".join(["x (the estimate is NaN)"] * 4)
 
 
 def test_cases_are_arrays_of_any_shapes_or_yielded(key):

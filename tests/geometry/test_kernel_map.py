@@ -371,6 +371,11 @@ def test_kinks_must_ascend(kinks):
         kernel_map(jnp.tanh, kinks)
 
 
+@pytest.mark.parametrize("function", [rms_norm_gram, rescale_gram])
+def test_a_gram_matrix_of_zeros_remains_zero(function):
+    assert (function(jnp.zeros((2, 2))) == 0).all()
+
+
 def test_norms_of_gram_matrices_are_those_of_batches(key):
     x = jax.random.normal(key, (6, 4)) + 1
     g = geometry.gram(x)
@@ -379,12 +384,10 @@ def test_norms_of_gram_matrices_are_those_of_batches(key):
     np.testing.assert_allclose(np.trace(rescale_gram(g)), 6, rtol=1e-14)
     units = x / jnp.linalg.norm(x, axis=1, keepdims=True)
     np.testing.assert_allclose(rms_norm_gram(g), geometry.gram(units), atol=1e-14)
-    assert (rms_norm_gram(jnp.zeros((2, 2))) == 0).all()
     # The derivative of the cosine gᵢⱼ/√(gᵢᵢ gⱼⱼ) with respect to gᵢᵢ is −cos/(2 gᵢᵢ).
     slope = jax.grad(lambda g: rms_norm_gram(g).sum())(1e-220 * g)[0, 0]
     expected = -rms_norm_gram(g)[0, 1:].sum() / g[0, 0]
     np.testing.assert_allclose(1e-220 * slope, expected, rtol=1e-9)
-    assert (rescale_gram(jnp.zeros((2, 2))) == 0).all()
     relu = activation_step(recenter_gram(g), *RELU, terms=64)
     np.testing.assert_allclose(2 * relu, geometry.mean_field_step(g), atol=1e-12)
 

@@ -108,6 +108,7 @@ def test_a_layer_of_any_width_starts_with_neurons_of_points(width, key):
     assert layer.kernel[...].dtype == jnp.float32
     np.testing.assert_allclose(np.sort(y.sum(0)), 2, rtol=1e-4)
     assert np.count_nonzero(y > 1e-3) == min(width, 6)
+    assert y.argmax(0).tolist() != list(range(min(width, 6)))  # the key orders the samples
     if width > 6:
         assert layer.bias is not None
         assert (layer.bias[6:] == 0).all()

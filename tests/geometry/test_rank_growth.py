@@ -186,6 +186,11 @@ def test_when_full_rank_can_be_reached(x, expected, key):
     assert (rank == len(x)) == expected
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_half_precision_resolves_angles_as_single_precision(dtype):
+    assert reachable(jnp.array([[1.0, 0.0], [1.0, 2.0**-9]], dtype))
+
+
 def test_7a_is_below_the_exact_tail_and_above_7b():
     for n in (1, 3, 8):
         for gamma in (1e-9, 0.01, 0.1, 0.25):

@@ -190,6 +190,14 @@ def test_ten_thousand_layers_in_float32():
     assert 0.1 < wide.gram.max() < 10  # 2^10000 neurons, divided by a scale
 
 
+def test_the_scale_of_a_tree_has_all_digits_of_float32():
+    """A layer multiplies the squared distance of a single sample by ((n − 1)² + 1)/n²."""
+    n, depth = 100, 20
+    tree = numpy_gram(jnp.zeros(n, "float32").at[3].set(7.0), depth)
+    expected = 49 * (((n - 1) ** 2 + 1) / n**2) ** depth
+    np.testing.assert_allclose(true_values(tree)[1][3, 0], expected, rtol=3e-6)
+
+
 def test_constant_samples_vanish():
     tree = numpy_gram(jnp.full(9, 3.0), 10)
     assert (tree.gram == 0).all()
