@@ -307,6 +307,17 @@ def test_prune_merges_and_criteria_choose_how_many():
     assert np.isfinite(mlp(small, x)).all()
 
 
+def test_complex_filters_are_compared_and_averaged_with_their_imaginary_parts():
+    """The real parts of all filters are equal. The nearest filters are the first and the third."""
+    apply = lambda p, x: jnp.square(jnp.abs(x.astype(complex) @ p["a"])) @ p["b"]  # noqa: E731
+    a = np.array([[1 + 2j, 1 - 3j, 1 + 2.5j]])
+    params, x = {"a": jnp.asarray(a), "b": jnp.array([[3.0], [5.0], [7.0]])}, jnp.ones((1, 1))
+    groups, keep = pruning.coupled_channels(apply, params, x), [np.array([True, True, False])]
+    small = merged(apply, params, groups, keep, [x])
+    np.testing.assert_allclose(small["a"], [[1 + 2.25j, 1 - 3j]])
+    np.testing.assert_allclose(small["b"][:, 0], [10, 5])
+
+
 def test_arrays_without_channels_may_be_anything():
     params, x = mlp_params(), np.ones((7, 5))
     others = {"random": jax.random.key(3), "step": jnp.int32(7)}

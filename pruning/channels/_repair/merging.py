@@ -195,13 +195,15 @@ class Merging:
             if not p.incoming and i not in self.before and i not in self.factors:
                 rows = np.moveaxis(self.filters(i), p.axis, 0)[p.indices]
                 columns.append(rows.reshape(group.size, -1))
-        return np.concatenate(columns, 1)
+        features = np.concatenate(columns, 1)
+        parts = (np.real(features), np.imag(features)) if np.iscomplexobj(features) else (features,)
+        return np.concatenate(parts, 1)
 
     def filters(self, i: int) -> np.ndarray:
         """Parameter `i`; a kernel with a gain is scaled as for the comparison of filters."""
         gain, leaf = self.found.get(i), self.leaves[i]
         if gain is None:
-            return np.asarray(leaf, np.float64)
+            return np.asarray(leaf, np.complex128 if jnp.iscomplexobj(leaf) else np.float64)
         matrix = np.asarray(gain.maker.matrix(leaf), np.float64)
         if gain.variances:
             matrix = matrix * _quotient(gain.of_outputs(gain.deviation), _length(matrix))
@@ -279,7 +281,7 @@ class Merging:
 
         If `incoming` is false, axes of inputs are not merged.
         """
-        if jnp.issubdtype(x.dtype, jnp.floating):
+        if jnp.issubdtype(x.dtype, jnp.inexact):
             for merge, position in self.positions(i, incoming=incoming):
                 x = merge.along(x, position)
         return jnp.asarray(x)
