@@ -61,8 +61,9 @@ def fold_constants(
     to the first parameter that the program adds to the sums (a bias), or subtracted from the first
     parameter that the program subtracts (a running mean).
 
-    The contribution is dropped in five cases:
+    The contribution is dropped in six cases:
 
+    - The sums are complex numbers.
     - No parameter is added to the sums before the next nonlinearity.
     - The sum is inside a loop, a branch or a `shard_map`.
     - The model divides by an array of the group, or takes its logarithm or square root.
