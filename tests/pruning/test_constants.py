@@ -88,6 +88,35 @@ def test_on_padded_images_the_mean_of_the_constant_is_added():
     np.testing.assert_allclose(found["bias w"], expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("inexact", ["number", "edges"])
+def test_constants_are_folded_after_a_constant_that_is_not_exact(inexact):
+    """The error of the mean constant passes a nonlinearity, and then depends on the inputs."""
+
+    def apply(p, x):
+        h = jax.nn.relu(x @ p["a"] + p["bias a"])
+        if inexact == "edges":  # the first and the last rows are sums of two rows instead of three
+            h = jnp.pad(h, [(0, 0), (1, 1), (0, 0)])
+            h = h[:, :-2] + h[:, 1:-1] + h[:, 2:]
+        h = jax.nn.relu(h @ p["b"] + p["bias b"])
+        h = jax.nn.relu(h @ p["c"] + p["bias c"])
+        return h.mean(1) @ p["d"] + p["bias d"]
+
+    rng, shapes = np.random.default_rng(21), {"a": (3, 6), "b": (6, 4), "c": (4, 5), "d": (5, 2)}
+    params = {name: rng.normal(0.5, 1, shape) for name, shape in shapes.items()}
+    params |= {f"bias {name}": rng.uniform(2, 4, (1, 1, n)) for name, (_, n) in shapes.items()}
+    params["bias b"] = params["bias b"][..., :1] if inexact == "number" else params["bias b"]
+    params["bias d"], x = params["bias d"][0], rng.normal(3, 5, (7, 4, 3))
+    groups = coupled_channels(apply, params, x)
+    keep = [np.arange(group.size) % 3 != 1 for group in groups]
+    found = fold_constants(apply, params, groups, keep, x)
+    for name, after, n in (("b", "c", 4), ("c", "d", 5)):
+        removed = np.arange(n) % 3 == 1
+        constant = np.where(removed, params[f"bias {name}"], 0) @ params[after]
+        constant = np.where(np.arange(5) % 3 == 1, 0, constant) if after == "c" else constant[0]
+        change = found[f"bias {after}"] - params[f"bias {after}"]
+        np.testing.assert_allclose(change, constant, rtol=1e-9)
+
+
 def test_nothing_is_folded_for_channels_before_a_divisor():
     """The constant is unknown, because a channel whose arrays are all zero would be 0/0."""
 

@@ -72,8 +72,9 @@ def fold_constants(
 
     If one element of a bias is added to elements with different contributions, the mean
     contribution is added. For example, if a convolution pads with zeros, the contribution is
-    smaller along the edges of an image. If several sums share a bias, only the contribution to the
-    first sum is added. In all other cases, the folding is exact.
+    smaller along the edges of an image. The constants of later layers are computed as if the mean
+    contribution were exact. If several sums share a bias, only the contribution to the first sum is
+    added. In all other cases, the folding is exact.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.
@@ -226,4 +227,9 @@ class Folding:
         if leaf not in self.changes:
             self.changes[leaf] = addend.mean(zeroed - masked, array) * (1 - removed)
             self.rounding[leaf] = self.eps**0.5 * float(jnp.abs(zeroed).max(initial=0))
+            # Where a mean contribution is not exact, an error remains at kept channels. The error is
+            # set to zero, because after a nonlinearity the error would depend on the inputs, and no
+            # later constant would be folded.
+            kept = addend.spread(removed) == 0
+            return Value(zeroed, zeroed if kept.all() else jnp.where(kept, zeroed, masked))
         return Value(zeroed, masked + addend.spread(self.changes[leaf]))
