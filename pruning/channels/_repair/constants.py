@@ -227,9 +227,9 @@ class Folding:
         if leaf not in self.changes:
             self.changes[leaf] = addend.mean(zeroed - masked, array) * (1 - removed)
             self.rounding[leaf] = self.eps**0.5 * float(jnp.abs(zeroed).max(initial=0))
-            # Where a mean contribution is not exact, an error remains at kept channels. The error is
-            # set to zero, because after a nonlinearity the error would depend on the inputs, and no
-            # later constant would be folded.
-            kept = addend.spread(removed) == 0
-            return Value(zeroed, zeroed if kept.all() else jnp.where(kept, zeroed, masked))
+            # A mean contribution may leave an error at kept channels. The error is set to zero,
+            # because after a nonlinearity the error would depend on the inputs, and then no later
+            # constant would be folded.
+            remains = addend.spread(removed) == 0
+            return Value(zeroed, zeroed if remains.all() else jnp.where(remains, zeroed, masked))
         return Value(zeroed, masked + addend.spread(self.changes[leaf]))
