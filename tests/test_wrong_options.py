@@ -122,11 +122,28 @@ def test_scores_are_real_numbers_in_an_array_or_a_list(choice):
 
 
 GROUPS = pruning.coupled_channels(mlp, PARAMS, X)
+KEPT = [np.arange(8) < 4]
 NORM = jaxnorm.nnx.BatchNorm(4, use_running_average=True, rngs=rngs())
 prune_half = partial(pruning.prune, mlp, PARAMS, X, ratios=[0.5], fold=False)
 # for each function that a user gives: a call with this function, and what its result must be
 GIVEN = {
     "score": (lambda f: prune_half(score=f), "score must return a list of vectors"),
+    "score of a batch": (
+        lambda f: channels.mean_scores(PARAMS, GROUPS, score=f, batches=[X]),
+        "score must return a list of vectors",
+    ),
+    "score of sensitivity": (
+        lambda f: channels.sensitivity(PARAMS, GROUPS, measure=lambda p: 1.0, score=f),
+        "score must return a list of vectors",
+    ),
+    "measure of widths": (
+        lambda f: channels.widths_for(mlp, PARAMS, GROUPS[0], X, widths=[4], measure=f),
+        "measure must return one cost for each of 1 programs",
+    ),
+    "plan": (
+        lambda f: channels.merge_channels(mlp, PARAMS, GROUPS, KEPT, inputs=[X], plan=f),
+        "plan must return a matrix of shape (8, 4)",
+    ),
     "select": (lambda f: prune_half(select=f), "the result of select must be a list of boolean"),
     "refine": (lambda f: prune_half(refine=f), "the result of refine must be a list of boolean"),
     "repair": (lambda f: prune_half(repair=f), "repair must return a tree with the shapes"),

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxnorm.internal import check_call, check_flags, check_function, check_numeric, check_on_host
-from pruning._arguments import check_names, real
+from pruning._arguments import check_names
 from pruning.channels._cost.cost import Cost
 from pruning.channels._cost.cost_at import cost_at
 from pruning.channels._coupling.coupling import coupled_channels, fixed_channels
@@ -24,13 +24,7 @@ from pruning.channels._program.interpret import check_apply
 from pruning.channels._program.lines import at
 from pruning.channels._removal.checkpoint import Pruned, resume, write
 from pruning.channels._removal.comparison import check_program
-from pruning.channels._removal.removal import (
-    Keep,
-    check_keep,
-    producers,
-    remaining_groups,
-    remove_channels,
-)
+from pruning.channels._removal.removal import Keep, check_keep, remaining_groups, remove_channels
 from pruning.channels._removal.resizing import resized
 from pruning.channels._repair.constants import fold_constants
 from pruning.channels._selection.budget import select_within
@@ -39,6 +33,7 @@ from pruning.channels._selection.choice import (
     Scores,
     Select,
     channel_scores,
+    check_scores,
     excluding,
     match_names,
     multiples_by_name,
@@ -195,7 +190,7 @@ def prune(
     for step, goal in list(enumerate(goals))[done:]:
         current = remaining_groups(groups, pruned.keep)
         scores = score(pruned.params, current)
-        _check_scores(scores, current)
+        check_scores(scores, current)
         selected = selector(_scatter_scores(scores, pruned.keep), **{option: goal})
         _check_removed(groups, selected, {option: goal}, goals)
         some = [new[old] for new, old in zip(selected, pruned.keep, strict=True)]
@@ -446,28 +441,6 @@ def _check_removed(
         f"{max(map(len, masks))} channels in a group: give a larger ratio, or a smaller round_to "
         "or min_channels"
     )
-
-
-def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:
-    if not hasattr(scores, "__len__"):
-        raise TypeError(f"score must return a list of vectors; got {type(scores).__name__}")
-    if len(scores) != len(groups):
-        raise ValueError(
-            f"score must return one vector per group, {len(groups)} in all; got {len(scores)}"
-        )
-    for vector, group in zip(scores, groups, strict=True):
-        paths = ", ".join(p.path for p in producers(group))
-        if np.shape(vector) != (group.size,):
-            raise ValueError(
-                f"score must return one number for each of the {group.size} channels of {paths}; "
-                f"it returns shape {np.shape(vector)}"
-            )
-        real(**{"the result of score": np.asarray(vector)})
-        if bad := int(np.isnan(np.asarray(vector)).sum()):
-            raise ValueError(
-                f"score must return no NaN; it returns {bad} for the {group.size} channels of "
-                f"{paths}"
-            )
 
 
 def _scatter_scores(scores: Scores, keep: Sequence[np.ndarray]) -> Scores:

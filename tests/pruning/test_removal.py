@@ -682,6 +682,8 @@ def mlp():
     ("keep", "error", "said"),
     [
         ([], ValueError, "keep must hold 1 vectors, one per group; got 0"),
+        (None, TypeError, "keep must be a list of boolean vectors; got NoneType"),
+        (np.True_, TypeError, "keep must be a list of boolean vectors; got bool"),
         ([np.zeros(6, bool)], ValueError, "keep must hold at least one channel of 0/b1; got none"),
         ([np.ones(5, bool)], ValueError, r"keep must hold 6 values for 0/b1; got shape \(5,\)"),
         ([np.ones(6)], TypeError, "keep must hold arrays of booleans for 0/b1; got float64"),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from jaxnorm.internal import check_on_host
+from jaxnorm.internal import check_function, check_on_host
 from pruning.channels._cost.cost import Executable, milliseconds
 from pruning.channels._cost.cost_at import check_widths
 from pruning.channels._coupling.groups import ChannelGroup
@@ -139,7 +139,13 @@ def widths_for(
         raise ValueError(f"margin must lie in [0, 1); got {margin}")
     if not (rising := sorted(set(widths))):
         raise ValueError("widths must hold at least one width; got none")
+    check_function(measure, "measure", "pruning.channels.compiled_flops")
     costs = measure([_compiled(apply, params, group, inputs, width) for width in rising])
+    if np.shape(costs) != (len(rising),):
+        raise ValueError(
+            f"measure must return one cost for each of {len(rising)} programs; got shape "
+            f"{np.shape(costs)}"
+        )
     found: list[WidthCost] = []
     bound = np.inf
     for width, cost in reversed(list(zip(rising, costs, strict=True))):

@@ -238,7 +238,7 @@ def check_keep(
     """
     if wrong := [type(group).__name__ for group in groups if not isinstance(group, ChannelGroup)]:
         raise TypeError(f"groups must be a result of coupled_channels; got a list of {wrong[0]}")
-    if not hasattr(keep, "__len__"):
+    if not isinstance(keep, Sequence) and getattr(keep, "ndim", 0) == 0:
         raise TypeError(f"{what} must be a list of boolean vectors; got {type(keep).__name__}")
     if len(keep) != len(groups):
         raise ValueError(f"{what} must hold {len(groups)} vectors, one per group; got {len(keep)}")

@@ -136,7 +136,10 @@ def mean_scores(
     sums: list[Array] | None = None
     count = 0
     for batch in batches:
-        found, count = [jnp.asarray(own) for own in score(params, groups, batch)], count + 1
+        scores, count = score(params, groups, batch), count + 1
+        if not hasattr(scores, "__len__"):
+            raise TypeError(f"score must return a list of vectors; got {type(scores).__name__}")
+        found = list(map(jnp.asarray, scores))
         sums = found if sums is None else list(map(jnp.add, sums, found))
     if sums is None:
         raise ValueError("batches must hold at least one batch; got none")
@@ -323,6 +326,29 @@ def check_score_vectors(scores: Scores) -> None:
         real(scores=np.asarray(vector))
         if bad := int(np.isnan(np.asarray(vector)).sum()):
             raise ValueError(f"scores must hold no NaN; {bad} of {len(vector)} are NaN in a group")
+
+
+def check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:
+    """Raise unless `scores`, the result of a given `score`, has a vector for each group."""
+    if not hasattr(scores, "__len__"):
+        raise TypeError(f"score must return a list of vectors; got {type(scores).__name__}")
+    if len(scores) != len(groups):
+        raise ValueError(
+            f"score must return one vector per group, {len(groups)} in all; got {len(scores)}"
+        )
+    for vector, group in zip(scores, groups, strict=True):
+        paths = ", ".join(p.path for p in producers(group))
+        if np.shape(vector) != (group.size,):
+            raise ValueError(
+                f"score must return one number for each of the {group.size} channels of {paths}; "
+                f"it returns shape {np.shape(vector)}"
+            )
+        real(**{"the result of score": np.asarray(vector)})
+        if bad := int(np.isnan(np.asarray(vector)).sum()):
+            raise ValueError(
+                f"score must return no NaN; it returns {bad} for the {group.size} channels of "
+                f"{paths}"
+            )
 
 
 def _check_ratio(ratio: int | float) -> None:

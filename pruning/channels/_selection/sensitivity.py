@@ -12,7 +12,12 @@ from pruning.channels._coupling.groups import ChannelGroup
 from pruning.channels._program.calls import Apply, Leaf, Tree
 from pruning.channels._program.interpret import check_apply
 from pruning.channels._removal.removal import mask_channels
-from pruning.channels._selection.choice import Scores, channel_scores, select_layerwise
+from pruning.channels._selection.choice import (
+    Scores,
+    channel_scores,
+    check_scores,
+    select_layerwise,
+)
 
 RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
@@ -61,6 +66,7 @@ def sensitivity(
     if isinstance(ratios, int | float):
         raise TypeError(f"ratios must be a list, such as [0.5]; got {ratios}")
     scores = score(params, groups)
+    check_scores(scores, groups)
 
     def measured(group: ChannelGroup, own: Array, ratio: int | float) -> float:
         value = measure(mask_channels(params, [group], select_layerwise([own], ratio=ratio)))
