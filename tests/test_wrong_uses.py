@@ -174,6 +174,12 @@ SENTENCES = {
     "fine_tune must be a function of the smaller model and the step; got": lambda: prune_model(
         mlp(), X, ratios=[0.5], fine_tune=lambda model: None
     ),
+    "recalibrate must change the model that it gets; it returned another": lambda: prune_model(
+        mlp(), X, ratios=[0.5], recalibrate=nnx.clone
+    ),
+    "fine_tune must change the model that it gets; it returned another": lambda: prune_model(
+        mlp(), X, ratios=[0.5], fine_tune=lambda model, step: nnx.clone(model)
+    ),
     "callback must be a function of the step and the smaller model; got": lambda: prune_model(
         mlp(), X, ratios=[0.5], callback=callback
     ),

@@ -61,7 +61,8 @@ def prune(
         `evaluation(model)` with `resize=True`.
 
     Raises:
-      TypeError: `pruning.prune` would raise a TypeError, `resize` was given, or `inputs` is empty.
+      TypeError: `pruning.prune` would raise a TypeError, `resize` was given, `inputs` is empty, or
+        `recalibrate` or `fine_tune` returns another model instead of changing its argument.
       ValueError: `pruning.prune` would raise a ValueError.
 
     Example:
@@ -88,10 +89,15 @@ def prune(
     check_call(callback, "callback", "lambda step, model: ...", like, 0, model)
     apply, params = evaluation(model)
 
-    def in_place(change: Callable[..., object]) -> Callable[..., Any]:
+    def in_place(name: str, change: Callable[..., object]) -> Callable[..., Any]:
         def changed(params: Any, *rest: Any) -> Any:
             small = _merge(graph, params)
-            change(small, *rest)
+            returned = change(small, *rest)
+            if isinstance(returned, nnx.Module) and returned is not small:
+                raise TypeError(
+                    f"{name} must change the model that it gets; it returned another model: end "
+                    "with nnx.update(model, nnx.state(other))"
+                )
             return nnx.state(small)
 
         return changed
@@ -99,7 +105,8 @@ def prune(
     def log(step: int, pruned: channels.Pruned) -> None:
         callback(step, _merge(graph, pruned.params))
 
-    own = {"recalibrate": in_place(recalibrate), "fine_tune": in_place(fine_tune), "callback": log}
+    own = {"recalibrate": recalibrate, "fine_tune": fine_tune}
+    own = {name: in_place(name, change) for name, change in own.items()} | {"callback": log}
     return _merge(graph, channels.prune(apply, params, *inputs, **own, **options).params)
 
 
