@@ -175,10 +175,10 @@ SENTENCES = {
         mlp(), X, ratios=[0.5], fine_tune=lambda model: None
     ),
     "recalibrate must change the model that it gets; it returned another": lambda: prune_model(
-        mlp(), X, ratios=[0.5], recalibrate=nnx.clone
+        mlp(), jnp.float32(X), ratios=[0.5], recalibrate=nnx.clone
     ),
     "fine_tune must change the model that it gets; it returned another": lambda: prune_model(
-        mlp(), X, ratios=[0.5], fine_tune=lambda model, step: nnx.clone(model)
+        mlp(), jnp.float32(X), ratios=[0.5], fine_tune=lambda model, step: nnx.clone(model)
     ),
     "callback must be a function of the step and the smaller model; got": lambda: prune_model(
         mlp(), X, ratios=[0.5], callback=callback
