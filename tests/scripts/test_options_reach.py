@@ -11,10 +11,12 @@ from jax.sharding import AxisType
 
 import analyze
 import atlas
+import atlas_traffic
 import bench
 import bench_compiled
 import compare_lm
 import covariate_shift
+import filter_models
 import filter_settings
 import prune_lm
 import repair
@@ -25,6 +27,7 @@ import train_lm
 from experiments.data import stand_ins
 from experiments.recipes import replace
 from experiments.training import run_folder
+from tests.support.small_runs import random_images
 
 DATA = Path(__file__).parent
 
@@ -101,9 +104,9 @@ def evaluate_alone(out):
             id="atlas",
         ),
         pytest.param(
-            lambda out: atlas.main(seeds=3, out=out),
+            lambda out: atlas.main(seeds=4, out=out),
             "experiments.measures.atlas.runs",
-            {"seeds": 3},
+            {"seeds": 4},
             id="atlas, seeds",
         ),
         pytest.param(
@@ -135,6 +138,12 @@ def evaluate_alone(out):
             "experiments.measures.shift.train_all",
             SMALL | SCHEDULES | {"seeds": 2, "exact": 11},
             id="covariate_shift",
+        ),
+        pytest.param(
+            lambda out: filter_models.main((DATA / "a",), (DATA / "b", DATA / "c"), out),
+            "experiments.measures.filter_models.table_4",
+            {"others": {"b": None, "c": None}},  # neither folder has results
+            id="filter_models",
         ),
         pytest.param(
             lambda out: filter_settings.main(seeds=5, out=out),
@@ -215,6 +224,12 @@ def evaluate_alone(out):
             id="train, layout",
         ),
         pytest.param(
+            lambda out: train.main(RECIPE, train.Options(shard_state=True, out=out)),
+            "experiments.training.trainer.Layout",
+            {"shard_state": True, "remat": False, "vmap_seeds": False},
+            id="train, sharded",
+        ),
+        pytest.param(
             lambda out: train.main(RECIPE, train.Options(profile=True, log_every=7, out=out)),
             "experiments.training.loop.Extras",
             {"evaluations": (), "profile": True, "log_every": 7},
@@ -260,6 +275,8 @@ def test_every_option_reaches_the_work_of_its_command(
 
     monkeypatch.setattr(analyze, "load", lambda *_: {})
     monkeypatch.setattr(bench, "choose", lambda options: {"title": lambda: [None]})
+    monkeypatch.setattr(filter_models, "kernels", lambda path: {})
+    monkeypatch.setattr("experiments.measures.filter_models.network", lambda kernels: {})
     monkeypatch.setattr("experiments.compiled.compile_only.check_plugin", lambda name: None)
     monkeypatch.setattr("experiments.training.introduction.introduce", lambda *_: None)
     monkeypatch.setattr("experiments.measures.shift_estimators.cases", lambda: [None])
@@ -268,3 +285,79 @@ def test_every_option_reaches_the_work_of_its_command(
         call(tmp_path / "out")
     found = named(raised.value.args[0])
     assert {option: found[option] for option in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "made", "expected"),
+    [
+        pytest.param(
+            lambda out: analyze.main(DATA, ratio=0.3, gaussian_layers=21, out=out),
+            {"measures.analysis.measure": {}},
+            {"settings": {"ratio": 0.3, "gaussian layers": 21, "level": 0.05}},
+            id="analyze",
+        ),
+        pytest.param(
+            lambda out: atlas.main(DATA, 4, 50, out=out),
+            {"measures.atlas.runs": [], "measures.atlas_findings.findings": {}},
+            {"seeds": 4, "settings": {"seeds": 4, "size": 50}},
+            id="atlas",
+        ),
+        pytest.param(
+            lambda out: atlas_traffic.main(("h100",), out / "a.json"),
+            {"compiled.compile_only.in_own_process": "rows"},
+            {"targets": {"h100": "rows"}, "plugins": {"jax-cuda12-plugin": "7"}},
+            id="atlas_traffic",
+        ),
+        pytest.param(
+            lambda out: compare_lm.main(
+                compare_lm.Options(DATA, (0.3,), 4, **LM, epoch=0.2, out=out)
+            ),
+            {"language.comparison.compare": {}},
+            {"seeds": 4, "settings": LM | {"keep": [0.3], "seeds": 4, "epoch": 0.2}},
+            id="compare_lm",
+        ),
+        pytest.param(
+            lambda out: covariate_shift.main("mnist", DATA, **SMALL, seeds=2, exact=11, out=out),
+            {"measures.shift.train_all": [], "pages.shift.findings": {}},
+            {"settings": SMALL | {"dataset": "mnist", "seeds": 2, "exact": 11}}
+            | {"data": {"name": str(("mnist", DATA))}, "learning_rate": [0.05, 0.01, 0.002]},
+            id="covariate_shift",
+        ),
+        pytest.param(
+            lambda out: filter_settings.main(seeds=5, out=out),
+            {"measures.filter_tests.measure": {}},
+            {"seeds": 5},
+            id="filter_settings",
+        ),
+        pytest.param(
+            lambda out: shift_estimators.main(4, 9, out / "a.json"),
+            {"measures.shift_estimators.cases": []},
+            {"settings": {"seeds": 4, "steps": 9, "train": 2000, "test": 500}},
+            id="shift_estimators",
+        ),
+    ],
+)
+def test_results_name_the_options_that_decide_them(call, made, expected, monkeypatch, tmp_path):
+    """No command measures anything; the results have made-up numbers."""
+
+    def written(results):
+        raise ReachedError(results)
+
+    for name, value in made.items():
+        monkeypatch.setattr(f"experiments.{name}", lambda *_, value=value, **__: value)
+    monkeypatch.setattr(analyze, "load", lambda *_: {})
+    monkeypatch.setattr(atlas_traffic, "version", lambda name: "7")
+    only = {"h100": None}
+    monkeypatch.setattr("experiments.compiled.compile_only.check_plugin", only.__getitem__)
+    load = lambda *which: random_images()._replace(name=str(which))  # noqa: E731
+    monkeypatch.setattr("experiments.data.datasets.load", load)
+    monkeypatch.setattr("experiments.pages.page.write", lambda results, *_: written(results))
+    monkeypatch.setattr("experiments.files.write_results", lambda path, results: written(results))
+    with pytest.raises(ReachedError) as raised:
+        call(tmp_path / "out")
+    (found,) = raised.value.args
+    for name, value in expected.items():
+        own = found[name]
+        if name in ("settings", "data"):
+            own = {field: own[field] for field in value}
+        assert own == value

@@ -311,12 +311,14 @@ def test_the_networks_of_a_run_and_of_a_file_are_pruned(made_up_run, tmp_path, m
     recipe = Recipe(dataset="mnist", model="resnet8")
     data = {"name": "mnist", "classes": 10, "shape": [28, 28, 1], "train": 20, "test": 1}
     settings = dataclasses.asdict(recipe) | {"vmapped_seeds": 1, "images": 20, "data": data}
-    (run / "recipe.json").write_text(json.dumps(settings))
+    (run / "recipe.json").write_text(json.dumps(settings | {"init_from": "abc"}))
+    (run / "results.json").touch()  # a run that began with other weights must be complete
     prune.main(Options(run, out=tmp_path / "out"))
     assert loaded.pop() == ("mnist", None, None)
     prepared, measured = asked
     assert prepared["run"] == measured["run"] == run
     assert (prepared["images"], measured["seeds"], measured["recipe"]) == (20, 3, recipe)
+    assert prepared["init_from"] == "abc"
     monkeypatch.setattr(weight_files, "name", lambda path: {file: "resnet20"}[path])
     asked.clear()
     prune.main(Options(file, dataset="cifar10", seeds=7, images=15, out=tmp_path / "file"))
