@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from geometry._arguments import as_gram, as_samples
 from geometry.mean_field._kernel import relu_kernel
+from jaxnorm import recenter
 from jaxnorm.internal import (
     check_numeric,
     check_range,
@@ -96,7 +97,8 @@ def next_layer(x: Float[Array, "n d"]) -> NextLayer:
     h = h - h.mean(0, keepdims=True)
     # Deviations are divided by the largest deviation, so no square overflows.
     unit = unit_of(jnp.abs(h).max())
-    h = h / unit
+    # The mean of samples with a large offset has a rounding error, which is subtracted now.
+    h = recenter(h / unit)
     # After recentering, ν is a negative multiple of the first sample, because x₁ − ν is n/(n − 1)
     # times the recentred first sample.
     h = jnp.concatenate([h, -h[:1] / (n - 1)])
@@ -133,8 +135,7 @@ def expected_entries(
     if isinstance(gain, int | float) and gain < 0:
         raise ValueError(f"gain must not be negative; got {gain}")
     gain = promote_to_float32(floating(gain, "gain"), "gain")
-    h = as_samples(x)
-    norms = norm(h - h.mean(0, keepdims=True))[:, 0]
+    norms = norm(recenter(as_samples(x)))[:, 0]
     return (jnp.sqrt(gain / (math.pi * float(width))).astype(norms.dtype) * norms).astype(
         jnp.result_type(x)
     )

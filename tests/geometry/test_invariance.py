@@ -1,3 +1,4 @@
+from functools import partial
 from typing import Any
 
 import jax
@@ -33,6 +34,15 @@ def test_the_next_layer_has_the_unit_of_its_batch_in_float32_too(unit):
     by_hand = np.full((4, 4), 0.25) - 0.25 * (np.eye(4)[:1] + np.eye(4)[:, :1])
     by_hand[0, 0] = 1
     np.testing.assert_allclose(found.gram, by_hand, atol=1e-6)
+
+
+@pytest.mark.parametrize("function", [expected, partial(expected_entries, width=3)])
+def test_a_large_mean_in_float32_costs_no_digits(function):
+    x = np.float32(1e4 + np.random.default_rng(0).normal(size=(9, 6)))
+    for found, double in zip(
+        *map(jax.tree.leaves, (function(x), function(x.astype(float)))), strict=True
+    ):
+        np.testing.assert_allclose(found, double, rtol=1e-5, atol=1e-6)
 
 
 def batch(n, radius, seed: Any = 0):
