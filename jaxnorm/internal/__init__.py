@@ -8,6 +8,7 @@ from jaxnorm.internal._checks import (
     as_path as as_path,
     check_array as check_array,
     check_axes as check_axes,
+    check_batches as check_batches,
     check_call as check_call,
     check_dtype as check_dtype,
     check_eps as check_eps,

@@ -4,6 +4,7 @@ import inspect
 import math
 import os
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,17 @@ def check_call(f: Any, name: str, example: str, like: str, /, *args: Any, **opti
         )
         cure = f": set {needed} by functools.partial" if needed else ""
         raise TypeError(f"{name} must be a function of {like}; got {own}({names}){cure}") from error
+
+
+def check_batches(batches: Any) -> None:
+    """Raise unless `batches` is a list or an iterator, not a dictionary or one array."""
+    if isinstance(batches, jax.Array | np.ndarray):
+        raise TypeError(
+            f"batches must be a list or an iterator of batches; got one array of {batches.shape}"
+        )
+    if isinstance(batches, Mapping) or not isinstance(batches, Iterable):
+        got = type(batches).__name__
+        raise TypeError(f"batches must be a list or an iterator of batches; got {got}")
 
 
 def as_path(path: Any, name: str) -> Path:

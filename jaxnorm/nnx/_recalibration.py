@@ -1,19 +1,18 @@
 """Computes new running statistics for a whole model."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jaxtyping import Array
 
 from jaxnorm._running import mask_of_samples
 from jaxnorm._statistics import BatchStatistics, Reduction, merge_features
-from jaxnorm.internal import check_array, check_function
+from jaxnorm.internal import check_array, check_batches, check_function
 from jaxnorm.nnx._layers import RunningNorm
 from jaxnorm.nnx._models import changes
 from jaxnorm.nnx._surgery import batch_norms
@@ -66,13 +65,7 @@ def recalibrate(
       >>> print(layer.mean[...], layer.var[...])
       [4.] [5.]
     """
-    if isinstance(batches, jax.Array | np.ndarray):
-        raise TypeError(
-            f"batches must be a list or an iterator of batches; got one array of {batches.shape}"
-        )
-    if isinstance(batches, Mapping) or not isinstance(batches, Iterable):
-        got = type(batches).__name__
-        raise TypeError(f"batches must be a list or an iterator of batches; got {got}")
+    check_batches(batches)
     check_function(call, "call", "lambda model, batch: model(batch[0])")
     norms = batch_norms(model)
     if not norms:

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from jaxnorm._moments import Moments, merge_moments, moments
 from jaxnorm.internal import (
     auto_sharded,
+    check_batches,
     check_call,
     check_floating,
     check_function,
@@ -101,6 +102,7 @@ def stream_moments(outputs: Callable[[Any], Layers], batches: Iterable[Any]) -> 
     """
 
     check_function(outputs, "outputs", "lambda x: ...")
+    check_batches(batches)
     total: dict[str, Moments] = {}
     seen: dict[str, int] = {}
     for batch in batches:

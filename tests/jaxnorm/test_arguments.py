@@ -153,11 +153,13 @@ WRONG_TYPES = {
     ],
     "before must be an array; got list": [lambda: shift.layer_shift(LIST, LIST)],
     "batches must be a list or an iterator of batches; got dict": [
-        lambda: jaxnorm.nnx.recalibrate(jaxnorm.nnx.BatchNorm(3, rngs=nnx.Rngs(0)), {"x": X})
+        lambda: jaxnorm.nnx.recalibrate(jaxnorm.nnx.BatchNorm(3, rngs=nnx.Rngs(0)), {"x": X}),
+        lambda: shift.stream_moments(lambda x: {"x": x}, {"x": X}),
     ],
     "batches must be a list or an iterator of batches; got one array": [
         lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), IMAGES),
         lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), np.asarray(IMAGES)),
+        lambda: shift.stream_moments(lambda x: {"x": x}, X),
     ],
     "x must hold numbers; got datetime64": [lambda: jaxnorm.recenter(DATES)],
     "x must hold numbers; got timedelta64": [lambda: jaxnorm.recenter(DATES - DATES)],

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxnorm.internal import (
     auto_sharded,
+    check_batches,
     check_flags,
     check_function,
     check_on_host,
@@ -133,6 +134,7 @@ def mean_scores(
       [1.5 1.5]
     """
     check_function(score, "score", "lambda params, groups, batch: ...")
+    check_batches(batches)
     sums: list[Array] | None = None
     count = 0
     for batch in batches:
