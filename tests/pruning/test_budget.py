@@ -23,6 +23,10 @@ from pruning.channels import (
     select_globally,
     select_layerwise,
     select_within,
+    sensitivity,
+    swap_channels,
+    taylor_scores,
+    wanda_scores,
 )
 from pruning.channels._selection.repeats import select_equally
 from tests.support import prunable
@@ -369,6 +373,10 @@ def test_groups_of_another_network_are_refused():
         lambda: cost_at(apply, params, groups, x),
         lambda: merge_channels(apply, params, groups, keep, inputs=(x,)),
         lambda: reconstruction_scores(params, groups, apply=apply, batches=[(x,)]),
+        lambda: swap_channels(apply, params, groups, keep, batches=[(x,)]),
+        lambda: wanda_scores(params, groups, apply=apply, inputs=[x]),
+        lambda: taylor_scores(params, groups, loss=lambda p, x: apply(p, x).sum(), batches=[x]),
+        lambda: sensitivity(params, groups, measure=lambda params: 1.0, ratios=[0.5]),
     )
     for call in calls:
         with pytest.raises(ValueError, match="params must have the paths and shapes of the param"):

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxnorm.internal import check_call, is_traced
 from pruning._arguments import check_tuple, quote
-from pruning.channels._coupling.groups import ChannelGroup, describe
+from pruning.channels._coupling.groups import ChannelGroup, parameters_of
 from pruning.channels._program.calls import Apply, Equation, Tree, evaluate_equation
 from pruning.channels._removal.removal import name
 from pruning.channels._repair.parameters import Fact, read_network
@@ -118,7 +118,7 @@ def wanda_scores(
     """
     check_tuple(inputs, "inputs")
     products = _input_products(apply, params, inputs)
-    paths = describe(params).paths
+    paths = parameters_of(params, groups).paths
     by_path = {paths[leaf]: product for leaf, product in products.items()}
     leaves = dict(zip(paths, jax.tree.leaves(params), strict=True))
 
