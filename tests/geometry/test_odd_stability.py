@@ -78,35 +78,54 @@ def test_the_symmetric_batch_of_relu_is_stable():
     assert found.state.norm_ratio == pytest.approx(1)
 
 
+def polynomial(x):
+    return x**2 + x
+
+
+def kernel_of_polynomial(g, **_):
+    """The covariances after `polynomial`: vᵢvⱼ + 2gᵢⱼ² + gᵢⱼ, by the variances vᵢ."""
+    return jnp.outer(jnp.diagonal(g), jnp.diagonal(g)) + 2 * g**2 + g
+
+
+def layer_of_polynomial(std, gram):
+    h = gram - gram.mean(0)[None] - gram.mean(1)[:, None] + gram.mean()
+    return kernel_of_polynomial(std**2 * len(h) / jnp.trace(h) * h)
+
+
 @pytest.mark.parametrize(
     ("std", "state"), [(0.7, OddState(3.0, 1.4, 0.5)), (1.5, OddState(1.2, 1.75, 1.7))]
 )
 def test_growths_of_unequal_norms_are_those_of_the_whole_batch(std, state, monkeypatch):
-    """For x² + x, vᵢvⱼ + 2gᵢⱼ² + gᵢⱼ is the kernel of covariances gᵢⱼ with variances vᵢ.
-
-    At the larger `std`, the slope of the kernel at the cluster is negative.
-    """
-    n = 6
-
-    def kernel(g, **_):
-        return jnp.outer(jnp.diagonal(g), jnp.diagonal(g)) + 2 * g**2 + g
-
-    def layer(gram):
-        h = gram - gram.mean(0)[None] - gram.mean(1)[:, None] + gram.mean()
-        return kernel(std**2 * n / jnp.trace(h) * h)
-
-    monkeypatch.setattr(_stability, "activation_kernel", kernel)
-    programs = _stability._programs(lambda x: x**2 + x, ())
-    g = gram_of(n, state)
+    """At the larger `std`, the slope of the kernel at the cluster is negative."""
+    monkeypatch.setattr(_stability, "activation_kernel", kernel_of_polynomial)
+    n, layer, g = 6, partial(layer_of_polynomial, std), gram_of(6, state)
     entries = jnp.asarray([g[0, 0], g[0, 1], 1.0, g[1, 2]])
+    # `_programs` stores programs by activation, so each test passes an activation of its own.
+    programs = _stability._programs(lambda x: polynomial(x), ())
     found = _stability._stability(entries, float(n), std, programs)
     np.testing.assert_allclose(found.state, state, rtol=1e-12)
     whole = growths_of_the_whole_batch(layer, g)
     np.testing.assert_allclose(growths_of(found, n), whole, rtol=1e-9, atol=1e-9)
-    symmetric = symmetric_stability(n, lambda x: x**2 + x, std=std).state
+    symmetric = symmetric_stability(n, lambda x: polynomial(x), std=std).state
     after = layer(jnp.eye(n))
     cosines = after / after[0, 0]
     np.testing.assert_allclose(gram_of(n, symmetric), cosines, rtol=1e-12)
+
+
+@pytest.mark.parametrize("std", [0.7, 0.03])
+def test_layers_of_the_whole_batch_do_not_change_the_odd_state(std, monkeypatch):
+    """At the smaller `std`, layers reach the odd state too slowly without Newton's method."""
+    monkeypatch.setattr(_stability, "activation_kernel", kernel_of_polynomial)
+    monkeypatch.setattr(_stability, "cluster_spread", lambda *_, **__: None)
+    n, layer = 6, partial(layer_of_polynomial, std)
+    found = odd_stability(n, lambda x: polynomial(x), std=std)
+    assert found is not None
+    g = gram_of(n, found.state)
+    after = np.asarray(layer(g))
+    np.testing.assert_allclose(after / after[1, 1], g, rtol=1e-9)
+    np.testing.assert_allclose(
+        found.radius, growths_of_the_whole_batch(layer, after)[-1], rtol=1e-9
+    )
 
 
 def test_relu_has_an_odd_state_from_seven_samples_on():
