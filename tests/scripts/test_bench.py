@@ -196,10 +196,11 @@ def test_only_sizes_of_one_thing_have_a_mean():
     assert bench.means(pairs, timings) == [["layer, geometric mean", "", "", "2.00"]]
 
 
-def test_the_numbers_are_kept_with_what_made_them(monkeypatch, tmp_path):
+def test_the_numbers_are_kept_with_what_made_them(monkeypatch, tmp_path, capsys):
     pair = timing.Pair("x / y", lambda: 0, lambda: 0)
     monkeypatch.setattr(bench, "choose", lambda options: {"title": lambda: [pair]})
-    bench.main(bench.Options(runs=3, out=tmp_path / "bench.json"))
+    bench.main(bench.Options(runs=3, dtype="bfloat16", out=tmp_path / "bench.json"))
+    assert "bfloat16, 3 runs a side" in " ".join(capsys.readouterr().out.split())
     kept = json.loads((tmp_path / "bench.json").read_text())
     ((row,),) = kept["groups"].values()
     assert row["name"] == "x / y"

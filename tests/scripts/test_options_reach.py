@@ -278,13 +278,16 @@ def test_every_option_reaches_the_work_of_its_command(
     monkeypatch.setattr(filter_models, "kernels", lambda path: {})
     monkeypatch.setattr("experiments.measures.filter_models.network", lambda kernels: {})
     monkeypatch.setattr("experiments.compiled.compile_only.check_plugin", lambda name: None)
-    monkeypatch.setattr("experiments.training.introduction.introduce", lambda *_: None)
+    evaluations: list[Any] = []
+    introduce = lambda *given: evaluations.append(given[-1])  # noqa: E731
+    monkeypatch.setattr("experiments.training.introduction.introduce", introduce)
     monkeypatch.setattr("experiments.measures.shift_estimators.cases", lambda: [None])
     monkeypatch.setattr(owner, name, reached)
     with pytest.raises(ReachedError) as raised:
         call(tmp_path / "out")
     found = named(raised.value.args[0])
     assert {option: found[option] for option in expected} == expected
+    assert evaluations in ([], [found.get("evaluations")])
 
 
 @pytest.mark.parametrize(
@@ -328,12 +331,6 @@ def test_every_option_reaches_the_work_of_its_command(
             {"measures.filter_tests.measure": {}},
             {"seeds": 5},
             id="filter_settings",
-        ),
-        pytest.param(
-            lambda out: shift_estimators.main(4, 9, out / "a.json"),
-            {"measures.shift_estimators.cases": []},
-            {"settings": {"seeds": 4, "steps": 9, "train": 2000, "test": 500}},
-            id="shift_estimators",
         ),
     ],
 )

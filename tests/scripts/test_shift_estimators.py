@@ -240,4 +240,6 @@ def test_the_numbers_are_written_with_their_settings(tmp_path, monkeypatch, caps
     assert found["settings"] == {"seeds": 2, "steps": 9, "train": 2000, "test": 500}
     assert [pair["name"] for pair in found["pairs"]] == ["one", "two"]
     assert found["command"].startswith("python scripts/shift_estimators.py")
-    assert "1.5e+00 × W₁" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "1.5e+00 × W₁" in said
+    assert "of 2 seeds" in said

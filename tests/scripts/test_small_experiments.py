@@ -119,7 +119,10 @@ def test_every_test_image_of_a_repaired_network_is_classified(count):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"images": 260}, "--images must be a multiple of --batch, 125, and of 25; got 260"),
+        (
+            {"images": 75, "batch": 50},
+            "--images must be a multiple of --batch, 50, and of 25; got 75",
+        ),
         ({"images": 60, "batch": 30}, "--images must be a multiple of --batch, 30, and of 25"),
     ],
 )
