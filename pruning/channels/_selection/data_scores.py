@@ -117,8 +117,8 @@ def wanda_scores(
       [15. 10.]
     """
     check_tuple(inputs, "inputs")
-    products = _input_products(apply, params, inputs)
     paths = parameters_of(params, groups).paths
+    products = _input_products(apply, params, inputs)
     by_path = {paths[leaf]: product for leaf, product in products.items()}
     leaves = dict(zip(paths, jax.tree.leaves(params), strict=True))
 
