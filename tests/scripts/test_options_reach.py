@@ -230,6 +230,12 @@ def evaluate_alone(out):
             id="train, sharded",
         ),
         pytest.param(
+            lambda out: train.main(RECIPE, train.Options(data_dir=DATA, fake_data=True, out=out)),
+            "experiments.data.stand_ins.load",
+            {"data_dir": DATA, "fake": True},
+            id="train, data",
+        ),
+        pytest.param(
             lambda out: train.main(RECIPE, train.Options(profile=True, log_every=7, out=out)),
             "experiments.training.loop.Extras",
             {"evaluations": (), "profile": True, "log_every": 7},
