@@ -70,21 +70,22 @@ def test_no_two_parts_of_a_run_draw_the_same(monkeypatch):
 
 
 def test_every_part_of_every_step_has_a_key_of_its_own(monkeypatch):
-    """Two seeds take four steps, of two parts each, in epochs of two steps."""
+    """Two seeds take three steps, of two parts each, in epochs of two steps."""
     keys = []
     of_images = {"count": 9, "batch": lambda arrays, step, size: (jnp.ones((size, 1)),) * 2}
     draw = lambda key, count: keys.append(jax.random.key_data(key).tolist())  # noqa: E731
     loader: Any = SimpleNamespace(**of_images, draw=draw)
     gradient_of = lambda params, statistics, x, y, draws: (0.0, statistics, params)  # noqa: E731
     monkeypatch.setattr(step, "_gradient", lambda *_: gradient_of)
+    monkeypatch.setattr(step, "_split", lambda batch, count, mesh: [batch] * count)
     recipe, optimizer = replace(SMALL, batch_size=4, accumulate=2), optax.sgd(0.1)
     take: Any = step.train_step(recipe, loader, optimizer, None, trainer.mesh_of(1), 1)  # pyright: ignore[reportArgumentType]
     for seed in (0, 1):
         w = jnp.ones(2)
         state = step.State(w, (), optimizer.init(w), jnp.int32(0), jnp.float32(0))
-        for _ in range(4):
+        for _ in range(3):
             state = take(state, (), seed)
-    assert len(keys) == len({*map(tuple, keys)}) == 2 * 4 * 2
+    assert len(keys) == len({*map(tuple, keys)}) == 2 * 3 * 2
 
 
 def test_every_device_has_the_same_state_though_each_normalizes_its_own_group():
