@@ -88,15 +88,19 @@ def test_on_padded_images_the_mean_of_the_constant_is_added():
     np.testing.assert_allclose(found["bias w"], expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("inexact", ["number", "edges"])
+@pytest.mark.parametrize("inexact", ["number", "edges", "gate"])
 def test_constants_are_folded_after_a_constant_that_is_not_exact(inexact):
-    """The error of the mean constant passes a nonlinearity, and then depends on the inputs."""
+    """The error of a mean constant passes a nonlinearity, and then depends on the inputs.
+
+    A gate multiplies the constant by a number that depends on the inputs.
+    """
 
     def apply(p, x):
         h = jax.nn.relu(x @ p["a"] + p["bias a"])
         if inexact == "edges":  # the first and the last rows are sums of two rows instead of three
             h = jnp.pad(h, [(0, 0), (1, 1), (0, 0)])
             h = h[:, :-2] + h[:, 1:-1] + h[:, 2:]
+        h = h * jax.nn.sigmoid(x.mean(2, keepdims=True)) if inexact == "gate" else h
         h = jax.nn.relu(h @ p["b"] + p["bias b"])
         h = jax.nn.relu(h @ p["c"] + p["bias c"])
         return h.mean(1) @ p["d"] + p["bias d"]

@@ -72,9 +72,10 @@ def fold_constants(
 
     If one element of a bias is added to elements with different contributions, the mean
     contribution is added. For example, if a convolution pads with zeros, the contribution is
-    smaller along the edges of an image. The constants of later layers are computed as if the mean
-    contribution were exact. If several sums share a bias, only the contribution to the first sum is
-    added. In all other cases, the folding is exact.
+    smaller along the edges of an image. If several sums share a bias, only the contribution to the
+    first sum is added. In all other cases, the folding is exact. The contributions to later sums
+    are computed as if mean contributions were exact, and as if contributions that depend on the
+    inputs were zero.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.
@@ -122,20 +123,18 @@ def fold_constants(
     if not groups:
         return params
 
-    def folded(inputs: Sequence[Leaf]) -> Folding:
-        folding = Folding(paths, leaves, masks, unchanged)
-        arguments = [*values, *(Value(x, x) for x in inputs)]
-        # `jit` is not used, because each pass of the loop would compile a new program.
-        network.interpret(arguments, lambda x: Value(x, x), folding.step)
-        return folding
-
     given = jax.tree.leaves(inputs)
+    pairs = [
+        (Value(x, x), Value(y, y)) for x, y in zip(given, map(_other_values, given), strict=True)
+    ]
     while True:
-        folding, other = folded(given), folded(list(map(_other_values, given)))
-        refused = folding.altered | other.altered | folding.differing(other)
-        if not refused:
+        folding = Folding(paths, leaves, masks, unchanged)
+        # `jit` is not used, because each pass of the loop would compile a new program.
+        arguments = [*((value, value) for value in values), *pairs]
+        network.interpret(arguments, lambda x: (Value(x, x),) * 2, folding.step)
+        if not folding.altered:
             break
-        unchanged |= refused
+        unchanged |= folding.altered
     for i, change in folding.changes.items():
         # `add` keeps a weak type, which `+` does not.
         leaves[i] = jnp.asarray(leaves[i]).at[...].add(change)
@@ -158,13 +157,17 @@ def _other_values(x: Leaf) -> Leaf:
     return (1 - 2 * x).astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.inexact) else x
 
 
+Pair = tuple[Value, ...]
+"""The values of an array for the inputs of the user, and for other inputs."""
+
+
 class Folding:
     """Evaluates two networks at once, and changes biases of the second to make their sums equal.
 
-    The first network has zero filters, and the second has masked channels. If a sum is equal in
-    both networks before any change, the parameter of this sum must not change. The parameters in
-    `altered` were changed for an earlier sum, although they must not change. At the next
-    evaluation, these parameters must be in `unchanged`.
+    Both networks are evaluated at two inputs. A change that differs between the inputs is no
+    constant, and is dropped. If a sum is equal in both networks before any change, the parameter of
+    this sum must not change. The parameters in `altered` were changed for an earlier sum, although
+    they must not change. At the next evaluation, these parameters must be in `unchanged`.
     """
 
     def __init__(
@@ -177,10 +180,18 @@ class Folding:
         self.paths, self.leaves, self.masks = paths, leaves, masks
         self.changes = {i: jnp.zeros_like(leaves[i]) for i in unchanged}
         self.altered: set[int] = set()
-        self.rounding: dict[int, float] = {}  # for each changed parameter, the error of the change
         self.eps = 0.0  # the largest of all results, because float32 sums may have bfloat16 terms
 
-    def step(self, fact: Fact, eqn: Equation, values: Sequence[Value]) -> list[Value]:
+    def step(self, fact: Fact, eqn: Equation, pairs: Sequence[Pair]) -> list[Pair]:
+        values = self.evaluate(fact, eqn, [pair[0] for pair in pairs])
+        others = values
+        if any(value is not other for value, other in pairs):
+            others = self.evaluate(fact, eqn, [pair[1] for pair in pairs])
+        if (addend := fact.shift) is not None:
+            return [self.absorb(rule_of(eqn).signs[1:] == (-1,), addend, (values[0], others[0]))]
+        return list(zip(values, others, strict=True))
+
+    def evaluate(self, fact: Fact, eqn: Equation, values: Sequence[Value]) -> list[Value]:
         zeroed = evaluate_equation(eqn, [v.zeroed for v in values])
         dtypes = [x.dtype for x in zeroed if is_floating(x)]
         self.eps = max(self.eps, *(float(jnp.finfo(dtype).eps) for dtype in dtypes), 0.0)
@@ -190,25 +201,9 @@ class Folding:
             # A normed weight, for example, also changes at kept channels, but the change is no
             # constant of a removed channel.
             masked = [jnp.where(m == 0, m, z) for m, z in zip(masked, zeroed, strict=True)]
-        if (addend := fact.shift) is not None:
-            return [self.absorb(rule_of(eqn).signs[1:] == (-1,), addend, zeroed[0], masked[0])]
         return list(map(Value, zeroed, masked))
 
-    def differing(self, other: "Folding") -> set[int]:
-        """The parameters whose changes differ by more than rounding between two evaluations.
-
-        Changes that are not finite in the other evaluation are not compared.
-        """
-
-        def differ(i: int, change: Array) -> bool:
-            there = other.changes[i]
-            distances = jnp.where(jnp.isfinite(there), jnp.abs(change - there), 0)
-            rounding = max(self.rounding.get(i, 0.0), other.rounding.get(i, 0.0))
-            return float(distances.max(initial=0)) > rounding
-
-        return {i for i, change in self.changes.items() if differ(i, change)}
-
-    def absorb(self, subtracted: bool, addend: Addend, zeroed: Array, masked: Array) -> Value:
+    def absorb(self, subtracted: bool, addend: Addend, pair: Pair) -> Pair:
         """The sum of activations and a parameter, after the parameter is changed.
 
         The change of the parameter is the mean of `zeroed` − `masked`, the sums in the two networks
@@ -218,18 +213,31 @@ class Folding:
         leaf, array = addend.leaf, jnp.asarray(self.leaves[addend.leaf])
         removed = removed_elements(array, self.paths[leaf], self.masks)
         removed = jnp.asarray(removed, array.dtype)
+        remains = addend.spread(removed) == 0
         if subtracted:
-            zeroed = jnp.where(addend.spread(removed) == 0, zeroed, 0)
-        if zeroed is masked:
+            pair = tuple(v._replace(zeroed=jnp.where(remains, v.zeroed, 0)) for v in pair)
+        if pair[0].zeroed is pair[0].masked:
             if self.changes.setdefault(leaf, jnp.zeros_like(array)).any():
                 self.altered.add(leaf)
-            return Value(zeroed, masked)
-        if leaf not in self.changes:
-            self.changes[leaf] = addend.mean(zeroed - masked, array) * (1 - removed)
-            self.rounding[leaf] = self.eps**0.5 * float(jnp.abs(zeroed).max(initial=0))
-            # A mean contribution may leave an error at kept channels. The error is set to zero,
-            # because after a nonlinearity the error would depend on the inputs, and then no later
-            # constant would be folded.
-            remains = addend.spread(removed) == 0
-            return Value(zeroed, zeroed if remains.all() else jnp.where(remains, zeroed, masked))
-        return Value(zeroed, masked + addend.spread(self.changes[leaf]))
+            return pair
+        if leaf in self.changes:
+            change = addend.spread(self.changes[leaf])
+            return tuple(v._replace(masked=v.masked + change) for v in pair)
+        changes = [addend.mean(v.zeroed - v.masked, array) * (1 - removed) for v in pair]
+        equal = self.equal(changes, [v.zeroed for v in pair])
+        self.changes[leaf] = changes[0] if equal else jnp.zeros_like(array)
+        # An error may remain at kept channels, because a contribution was dropped, or its mean is
+        # not exact. The error is set to zero, because after a nonlinearity the error would depend
+        # on the inputs, and then no later constant would be folded.
+        whole = bool(remains.all())
+        return tuple(Value(z, z if whole else jnp.where(remains, z, m)) for z, m in pair)
+
+    def equal(self, changes: Sequence[Array], sums: Sequence[Array]) -> bool:
+        """Whether the changes for two inputs are equal up to rounding.
+
+        Changes that are not finite for the second inputs are not compared.
+        """
+        here, there = changes
+        distances = jnp.where(jnp.isfinite(there), jnp.abs(here - there), 0)
+        largest = max(float(jnp.abs(x).max(initial=0)) for x in sums)
+        return not float(distances.max(initial=0)) > self.eps**0.5 * largest
