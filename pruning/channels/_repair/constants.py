@@ -207,7 +207,8 @@ class Folding:
         """The sum of activations and a parameter, after the parameter is changed.
 
         The change of the parameter is the mean of `zeroed` − `masked`, the sums in the two networks
-        of `Value`. If the program subtracts a running mean, `zeroed` is first set to zero at
+        of `Value`. If the mean differs by more than rounding between the two inputs, the parameter
+        does not change. If the program subtracts a running mean, `zeroed` is first set to zero at
         removed channels.
         """
         leaf, array = addend.leaf, jnp.asarray(self.leaves[addend.leaf])
@@ -223,21 +224,14 @@ class Folding:
         if leaf in self.changes:
             change = addend.spread(self.changes[leaf])
             return tuple(v._replace(masked=v.masked + change) for v in pair)
-        changes = [addend.mean(v.zeroed - v.masked, array) * (1 - removed) for v in pair]
-        equal = self.equal(changes, [v.zeroed for v in pair])
-        self.changes[leaf] = changes[0] if equal else jnp.zeros_like(array)
+        here, there = [addend.mean(v.zeroed - v.masked, array) * (1 - removed) for v in pair]
+        # Changes that are not finite for the second inputs are not compared.
+        distances = jnp.where(jnp.isfinite(there), jnp.abs(here - there), 0)
+        largest = max(float(jnp.abs(v.zeroed).max(initial=0)) for v in pair)
+        differ = float(distances.max(initial=0)) > self.eps**0.5 * largest
+        self.changes[leaf] = jnp.zeros_like(array) if differ else here
         # An error may remain at kept channels, because a contribution was dropped, or its mean is
         # not exact. The error is set to zero, because after a nonlinearity the error would depend
         # on the inputs, and then no later constant would be folded.
         whole = bool(remains.all())
         return tuple(Value(z, z if whole else jnp.where(remains, z, m)) for z, m in pair)
-
-    def equal(self, changes: Sequence[Array], sums: Sequence[Array]) -> bool:
-        """Whether the changes for two inputs are equal up to rounding.
-
-        Changes that are not finite for the second inputs are not compared.
-        """
-        here, there = changes
-        distances = jnp.where(jnp.isfinite(there), jnp.abs(here - there), 0)
-        largest = max(float(jnp.abs(x).max(initial=0)) for x in sums)
-        return not float(distances.max(initial=0)) > self.eps**0.5 * largest
