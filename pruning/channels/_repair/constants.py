@@ -12,7 +12,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from jaxnorm.internal import check_on_host
 from pruning.channels._coupling.groups import ChannelGroup, describe
