@@ -153,9 +153,9 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
     or in the opposite cell. A zero vector does not bound a cell. If all samples are zero, there is
     one cell of volume 1. The estimates of volumes are unbiased, but `gamma` is biased. If no neuron
     lies in the smallest cells, `gamma` is usually too large. If a neuron lies in every cell,
-    `gamma` is on average slightly too small, because it is the minimum of noisy estimates.
-    `number_of_cells` returns the number of cells. `gamma` is never below 1/(2 samples). Under
-    `jit`, all volumes are NaN if `x` has a NaN.
+    `gamma` is on average slightly too small, because it is the minimum of noisy estimates. For the
+    exact number of cells of samples in general position, call `number_of_cells`. `gamma` is never
+    below 1/(2 samples). Under `jit`, all volumes are NaN if `x` has a NaN.
 
     Raises:
       ValueError: `samples` is below 1, or `x` is not finite.

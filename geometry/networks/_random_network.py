@@ -54,8 +54,9 @@ def random_network(
     Figures 3, 5 and 6 of Nachum et al. show random networks of this kind. Weights are drawn when
     they are needed and not stored, so only the recorded statistics need memory that grows with
     depth. On a CPU, drawing weights takes most of the time, which therefore depends on the random
-    generator of `key`. To run many networks, use `vmap` over keys. A zero batch remains zero. A
-    batch of sharded samples remains sharded, and its recorded statistics are gathered.
+    generator of `key`. To run many networks, use `vmap` over keys. A zero batch remains zero. If
+    the samples of `x` are sharded over devices, the batch remains sharded, and the recorded
+    statistics are replicated on all devices.
 
     Args:
       key: Random key of the weights.

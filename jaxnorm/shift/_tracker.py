@@ -130,8 +130,8 @@ class Tracker:
     exact statistics. To see how much of a shift is noise, pass `frozen` to `update`.
 
     The tracker runs on the host, outside the compiled step; inside a compiled step use `emd_1d` and
-    `moments`. Between measurements, the tracker stores one set of the outputs for the probe batch.
-    The attribute `seconds` is the time that the tracker has taken so far.
+    `moments`. Between measurements, the tracker stores one copy of the layers' outputs for the
+    probe batch. The attribute `seconds` is the time that the tracker has taken so far.
 
     Args:
       outputs: A function, preferably compiled, from a network's state and inputs to a dictionary

@@ -54,7 +54,10 @@ def growths_of_relu(g):
 
 
 def growths_of(found, n):
-    """The growths of all deviations of n samples; the growth of the batch's scale is zero."""
+    """The growth in a layer of each deviation of the Gram matrix of n samples, in ascending order.
+
+    A change of the scale of the batch has the growth 0.
+    """
     pairs = [found.pairs] * ((n - 1) * (n - 4) // 2)
     return np.sort([*found.family, 0, *found.single * (n - 2), *pairs])
 

@@ -275,7 +275,7 @@ def test_the_floor_is_the_distance_of_the_same_weights_under_other_statistics(ke
     rolled = Tracker(lambda state, x: {"a": jnp.roll(x, state, 0)}, x)
     assert rolled.update(0, frozen=3)["a"]["floor"] < 1e-12  # the same outputs in another order
     twice = Tracker(lambda state, x: {"a": state * jnp.asarray([[-1.0], [1.0]])}, x)
-    assert twice.update(1.0, frozen=3.0)["a"]["floor"] == 2  # although both means are 0
+    assert twice.update(1.0, frozen=3.0)["a"]["floor"] == 2  # from ±1 to ±3
 
 
 @pytest.mark.parametrize("activation_first", [False, True])

@@ -218,7 +218,8 @@ def convolved(x, w, numbers, **options):
 
 
 NCHW, NHWC, CHWN = (("NCHW", "OIHW", "NCHW"), ("NHWC", "HWIO", "NHWC"), ("CHWN", "IHWO", "CHWN"))
-# for each name: the shape of inputs, the shape of the kernel, their product, the shape of a scale
+# for each name: the shape of the inputs, the shape of the kernel, the function that applies the
+# kernel to the inputs, and the shape of the parameters of the norm
 KERNELS: dict[str, tuple] = {
     "kernel first": ((5, 3), (3, 4), lambda x, w: w.T @ x.T, (4, 1)),
     "kernel first, outputs last": (

@@ -46,7 +46,7 @@ def random_text(count, *sizes):
 
 
 def missed(w, x, j):
-    """The least error Σ ‖W x − W' x'‖² without the inputs j, by NumPy's least squares."""
+    """The least Σ ‖W x − W' x'‖² over all W', where x' is x without the elements j, by NumPy."""
     rest = np.delete(x, j, 1)
     solution, *_ = np.linalg.lstsq(rest, x @ w.T, rcond=None)
     return np.sum(np.square(rest @ solution - x @ w.T))

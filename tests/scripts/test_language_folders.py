@@ -170,7 +170,7 @@ def test_experts_are_stacked_by_their_numbers(numbers, said, tmp_path):
     like = folders.Tensor(tmp_path, 0, np.dtype(np.float32), (2, 3))
     with pytest.raises(InputError, match="2 experts of 2 shapes, and the largest number is 1"):
         naming.stack("name", {0: like, 1: like._replace(shape=(3, 2))})
-    # If the family of the model has no such module, a tensor keeps its name and its shape.
+    # Mixtral has no module `adapter.experts`, so this tensor keeps its name and its shape.
     other = "model.layers.0.adapter.experts.1.scale.weight"
     library.save_file(
         {f"model.{name}": a for name, a in files.items()} | {other: arrays[0]},

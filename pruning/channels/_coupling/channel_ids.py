@@ -138,7 +138,9 @@ class UnionFind:
         # For each id, the number of the parameter axis that has the id, or −1 if no parameter axis
         # has the id. The axes of all parameters are numbered together.
         self.owners = np.full(2, -1)
-        self.reasons = np.full(2, -1)  # for each id that cannot be removed, the index of a reason
+        # For each id whose channel cannot be removed, the index of the reason in `pinned`;
+        # otherwise −1 or `NO_CHANNEL`.
+        self.reasons = np.full(2, -1)
         # the equations that are being evaluated, outermost first
         self.equations: tuple[Equation, ...] = ()
         # For each free axis of an initial state of a loop, the channel ids that the axis gets in

@@ -95,14 +95,15 @@ def _share_of_unbalanced_rows(key: Array, i: int, j: int) -> float:
 
 EQUATIONS_41_TO_43 = claim(
     "Equations 41 to 43",
-    "In every row with clusters of 1 and $n - 1$ samples, any two inner samples are in one cluster",
+    "If a row separates one sample from all other samples, the samples $2$ to $n - 1$ are in one "
+    "cluster of the row",
     printed=r"Appendix D, after Equation 42: the samples $i$ and $j$ are in one cluster, “so that "
     r"$L_{ij}^{(t)} = L^{(t)}$ for every $i, j \in \{2, \ldots, n\}$”",
     corrected=r"The indices must be $i, j \in \{2, \ldots, n - 1\}$, as in the sentence before "
     "Equation 42",
     fault="misprint",
-    why="If a row separates sample $n$ from all other samples, the samples 2 and $n$ are in "
-    "different clusters.",
+    why="The printed indices include $n$. If a row separates sample $n$ from all other samples, "
+    "the samples 2 and $n$ are in different clusters.",
 )
 
 

@@ -252,12 +252,12 @@ LOST_INFORMATION = claim(
     "Section 3.4, lost information",
     "A smaller bound loses more information, which no affine map recovers",
     printed="Section 3.4, after Theorem 3.3",
-    corrected=r"The maps of Equations 8 and 10 are injective for $\alpha < 1$, and collapse each "
-    r"ray to a point only at $\alpha = 1$",
+    corrected=r"The maps of Equations 8 and 10 are injective for $0 \le \alpha < 1$, and collapse "
+    r"each ray to a point only at $\alpha = 1$",
     remark=Remark(
         "over-reading",
-        r"No affine map computes the input of unitization from the output, but for $\alpha < 1$, "
-        "unitization loses no information, because different inputs have different outputs. At "
+        r"For $0 < \alpha < 1$, no affine map computes the input of unitization from the output. "
+        "However, no information is lost, because different inputs have different outputs. At "
         r"$\alpha = 1$, all inputs on a ray from 0 have the same output.",
     ),
 )

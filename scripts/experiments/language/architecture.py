@@ -74,7 +74,7 @@ class Architecture:
       groups: Number of key-value heads; each serves the same number of query heads.
       head_dim: Width of a head.
       eps: Number that is added to mean squares in the norms.
-      activation: Activation of the gate, one of `ACTIVATIONS`.
+      activation: Activation of the perceptrons, one of `ACTIVATIONS`.
       score_scale: Number by which products of queries and keys are multiplied.
       score_cap, logit_cap: The number c that limits scores or logits x to c tanh(x / c); None for
         no limit.
@@ -227,7 +227,7 @@ def whole(config: Mapping[str, Any], name: str) -> int:
 
 
 def activation(config: Mapping[str, Any]) -> str:
-    """The name of the activation of the gate.
+    """The name of the activation of the perceptrons.
 
     Raises:
       InputError: The activation is unknown.

@@ -90,7 +90,10 @@ def _groups(runs: Runs) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
 
 
 def _phases(drops: Sequence[int], epochs: int) -> list[tuple[int, int]]:
-    """The first epoch, counted from 0, and the end of each phase with a constant learning rate."""
+    """For each phase with a constant learning rate, its first epoch and the first epoch after it.
+
+    Epochs are counted from 0.
+    """
     return list(itertools.pairwise([0, *drops, epochs]))
 
 
