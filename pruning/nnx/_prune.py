@@ -49,7 +49,8 @@ def prune(
 
     Args:
       model: A model in training or evaluation mode.
-      inputs: Inputs of the model, such as a few images.
+      inputs: Inputs of the model, such as a few images. Booleans and strings are not traced, so
+        that you can pass `False` for an argument `train`.
       recalibrate: A function that is called after each removal and changes the smaller model in
         place, such as `lambda model: jaxnorm.nnx.recalibrate(model, batches)`.
       fine_tune: A function that is called after each removal and trains the smaller model in place.
@@ -87,7 +88,13 @@ def prune(
     check_call(fine_tune, "fine_tune", "lambda model, step: ...", like, model, 0)
     like = "the step and the smaller model"
     check_call(callback, "callback", "lambda step, model: ...", like, 0, model)
-    apply, params = evaluation(model)
+    evaluate, params = evaluation(model)
+    flags = [isinstance(x, bool | str) for x in inputs]
+
+    def apply(params: Any, *arrays: Any) -> Any:
+        left = iter(arrays)
+        every = (x if flag else next(left) for x, flag in zip(inputs, flags, strict=True))
+        return evaluate(params, *every)
 
     def in_place(name: str, change: Callable[..., object]) -> Callable[..., Any]:
         def changed(params: Any, *rest: Any) -> Any:
@@ -107,7 +114,8 @@ def prune(
 
     own = {"recalibrate": recalibrate, "fine_tune": fine_tune}
     own = {name: in_place(name, change) for name, change in own.items()} | {"callback": log}
-    return _merge(graph, channels.prune(apply, params, *inputs, **own, **options).params)
+    arrays = [x for x, flag in zip(inputs, flags, strict=True) if not flag]
+    return _merge(graph, channels.prune(apply, params, *arrays, **own, **options).params)
 
 
 def load_pruned(checkpoint_dir: Path | str, model: nnx.Module) -> Any:

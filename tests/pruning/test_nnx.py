@@ -315,18 +315,20 @@ class TwoInputs(nnx.Module):
         self.a, self.b = (nnx.Linear(3, 6, rngs=rngs) for _ in range(2))
         self.out = nnx.Linear(6, 2, rngs=rngs)
 
-    def __call__(self, x, y):
-        return self.out(jnp.tanh(self.a(x)) * jnp.exp(self.b(y)))
+    def __call__(self, x, train, y, function):
+        assert not train
+        return self.out(jnp.tanh(self.a(x)) * getattr(jnp, function)(self.b(y)))
 
 
-def test_a_model_gets_all_of_its_inputs():
+def test_a_model_gets_all_of_its_inputs_and_flags():
     model = TwoInputs(nnx.Rngs(0))
     x, y = RNG.normal(3, 2, (2, 5, 3))
     apply, params = pruning.nnx.evaluation(model)
-    np.testing.assert_array_equal(apply(params, x, y), model(x, y))
-    small = pruning.nnx.prune(model, x, y, ratios=[0.5])
+    inputs = x, False, y, "exp"
+    np.testing.assert_array_equal(apply(params, *inputs), model(*inputs))
+    small = pruning.nnx.prune(model, *inputs, ratios=[0.5])
     assert small.out.in_features == 3
-    assert small(x, y).shape == (5, 2)
+    assert small(*inputs).shape == (5, 2)
 
 
 def test_changes_in_place_reach_the_next_function_the_next_step_and_the_result():
