@@ -121,6 +121,25 @@ def test_constants_are_folded_after_a_constant_that_is_not_exact(inexact):
         np.testing.assert_allclose(change, constant, rtol=1e-9)
 
 
+def test_a_bias_with_an_axis_of_heads_is_no_filter():
+    """Biases of values in attention have an axis of heads and an axis of features."""
+
+    def apply(p, x):
+        h = jnp.exp(jnp.einsum("nd,dhk->nhk", x, p["a"]) + p["bias a"])
+        return jnp.einsum("nhk,hkc->nc", h, p["b"]) + p["bias b"]
+
+    rng = np.random.default_rng(31)
+    params = {"a": rng.normal(size=(6, 3, 4)), "b": rng.normal(size=(3, 4, 5))}
+    params |= {"bias a": rng.uniform(1, 2, (1, 3, 4)), "bias b": rng.normal(3, 1, (1, 5))}
+    x = rng.normal(0, 0.5, (7, 6))
+    groups = coupled_channels(apply, params, x)
+    keep = [np.arange(group.size) != 1 for group in groups]
+    change = fold_constants(apply, params, groups, keep, x)["bias b"] - params["bias b"]
+    removed = (np.arange(3)[:, None] == 1) | (np.arange(4) == 1)
+    lost = np.where(removed, np.exp(params["bias a"][0]), 0)
+    np.testing.assert_allclose(change[0], np.einsum("hk,hkc->c", lost, params["b"]), rtol=1e-9)
+
+
 def test_nothing_is_folded_for_channels_before_a_divisor():
     """The constant is unknown, because a channel whose arrays are all zero would be 0/0."""
 

@@ -110,18 +110,23 @@ def fold_constants(
     regular = [not g.normed and all(p.masked for p in g.positions) for g in groups]
     groups = list(compress(groups, regular))
     keep = list(compress(keep, regular))
-    kernels = [group._replace(positions=producers(group)) for group in groups]
     masks = keep_masks(groups, list(map(np.asarray, keep)))
     inputs = jax.tree.map(
         lambda x: jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x, inputs
     )
-    trees = (mask_channels(params, some, keep) for some in (kernels, groups))
-    values = list(map(Value, *map(jax.tree.leaves, trees)))
-    leaves, structure = jax.tree.flatten(params)
     network, paths, unchanged = read_network(apply, params, inputs), describe(params).paths, set()
     if not groups:
         return params
-
+    facts = network.facts
+    biases = {paths[fact.shift.leaf] for fact in facts if fact.shift is not None}
+    biases -= {paths[fact.kernel.addend.leaf] for fact in facts if fact.kernel is not None}
+    kernels = []
+    for group in groups:  # `producers` also has biases of two axes, as in attention
+        filters = tuple(p for p in producers(group) if p.path not in biases)
+        kernels.append(group._replace(positions=filters or producers(group)))
+    trees = (mask_channels(params, some, keep) for some in (kernels, groups))
+    values = list(map(Value, *map(jax.tree.leaves, trees)))
+    leaves, structure = jax.tree.flatten(params)
     given = jax.tree.leaves(inputs)
     pairs = [
         (Value(x, x), Value(y, y)) for x, y in zip(given, map(_other_values, given), strict=True)
