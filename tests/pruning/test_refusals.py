@@ -236,7 +236,9 @@ def test_a_refusal_begins_with_the_cure_and_quotes_little():
     assert said.index("resize=True") < said.index("a long message")
     assert len(said) < 600
     assert said.index("…") - said.index("a long message") == 199
-    with pytest.raises(ValueError, match=r"its variables\); got TypeError: a long message") as e:
+    with pytest.raises(
+        ValueError, match=r"by functools.partial\); got TypeError: a long message"
+    ) as e:
         coupled_channels(loud, {"a": np.ones((4, 3))}, X)
     assert len(str(e.value)) < 400
 

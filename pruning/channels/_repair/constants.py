@@ -237,5 +237,4 @@ class Folding:
         # An error may remain at kept channels, because a contribution was dropped, or its mean is
         # not exact. The error is set to zero, because after a nonlinearity the error would depend
         # on the inputs, and then no later constant would be folded.
-        whole = bool(remains.all())
-        return tuple(Value(z, z if whole else jnp.where(remains, z, m)) for z, m in pair)
+        return tuple(Value(z, jnp.where(remains, z, m)) for z, m in pair)
