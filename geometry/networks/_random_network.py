@@ -11,6 +11,7 @@ from geometry._angles import gram, rows_times
 from geometry._arguments import as_samples
 from jaxnorm import recenter
 from jaxnorm.internal import (
+    auto_sharded,
     check_flags,
     check_function,
     check_key,
@@ -113,9 +114,9 @@ def random_network(
         h, log_scale = layer(h, log_scale, key)
 
         def record(recorded: PyTree[Array]) -> PyTree[Array]:
-            now = jax.tree.map(replicate, (statistic(h), log_scale))
-            put = jax.lax.dynamic_update_index_in_dim
-            return jax.tree.map(lambda rows, one: put(rows, one, row, 0), recorded, now)
+            now = jax.tree.map(lambda one: replicate(one, like=h), (statistic(h), log_scale))
+            put = auto_sharded(lambda rows, one, row: rows.at[row].set(one))
+            return jax.tree.map(lambda rows, one: put(rows, one, row), recorded, now)
 
         recorded = jax.lax.cond(row < len(chosen), record, lambda same: same, recorded)
         return (h, log_scale, recorded), None
