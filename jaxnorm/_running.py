@@ -8,14 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._statistics import BatchStatistics, Correction, correction_factor, sample_mask
-from jaxnorm.internal import (
-    check_array,
-    check_flags,
-    check_function,
-    check_range,
-    check_whole,
-    promote_to,
-)
+from jaxnorm.internal import check_array, check_flags, check_range, check_whole, promote_to
 
 Normalize = Callable[..., tuple[Array, BatchStatistics]]
 
@@ -34,7 +27,6 @@ class Running(NamedTuple):
         An empty batch does not change the running statistics.
         """
         check_range(momentum, "momentum", 1.0)
-        check_function(correction, "running_correction", "jaxnorm.bessel")
         count = jnp.atleast_1d(batch.count)
         share = count / jnp.maximum(count.sum(), 1)
         factor = correction_factor(correction, count, "running_correction")

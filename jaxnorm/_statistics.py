@@ -138,8 +138,6 @@ def shift_batch(x: Float[Array, "n *spatial c"], keep: Keep, reduction: Reductio
 
     If `keep` chooses no sample, the statistics are 0.
     """
-    if reduction.correction is not None:
-        check_function(reduction.correction, "correction", "jaxnorm.bessel")
     x = jnp.asarray(x)
     h, shift = shift_near_mean(x, keep, reduction)
     samples = None
@@ -263,9 +261,10 @@ def correction_factor(
     """`correction(count)`, with an axis for the features.
 
     Raises:
-      TypeError: The result is not a real number or an array of real numbers.
+      TypeError: `correction` is not a function, or its result does not consist of real numbers.
       ValueError: The result has neither one number nor as many numbers as `count`.
     """
+    check_function(correction, name, "jaxnorm.bessel")
     factor, what = correction(count), f"the result of {name}"
     if not isinstance(factor, int | float):
         check_array(factor, what)

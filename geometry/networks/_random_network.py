@@ -114,8 +114,8 @@ def random_network(
         h, log_scale = layer(h, log_scale, key)
 
         def record(recorded: PyTree[Array]) -> PyTree[Array]:
-            now = jax.tree.map(lambda one: replicate(one, like=h), (statistic(h), log_scale))
             put = auto_sharded(lambda rows, one, row: rows.at[row].set(one))
+            now = statistic(h), log_scale
             return jax.tree.map(lambda rows, one: put(rows, one, row), recorded, now)
 
         recorded = jax.lax.cond(row < len(chosen), record, lambda same: same, recorded)

@@ -180,9 +180,9 @@ def _explicit_mesh(tree: Any) -> Mesh | AbstractMesh | None:
     """
     for x in jax.tree.leaves(tree):
         if isinstance(x, jax.Array):
-            traced, sharding = is_traced(x), jax.typeof(x).sharding
-            hidden = traced and sharding.mesh.explicit_axes
-            if hidden or any(entry is not None for entry in sharding.spec):
-                mesh = sharding if traced else x.sharding
-                return mesh.mesh  # pyright: ignore[reportAttributeAccessIssue]
+            traced, of_type = is_traced(x), jax.typeof(x).sharding
+            hidden = traced and of_type.mesh.explicit_axes
+            if hidden or any(entry is not None for entry in of_type.spec):
+                sharding = of_type if traced else x.sharding
+                return sharding.mesh  # pyright: ignore[reportAttributeAccessIssue]
     return None

@@ -36,8 +36,8 @@ def trace_apply(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[Pro
     except Exception as error:
         raise ValueError(
             "apply(params, *inputs) must be traceable at these arguments (for a flax.nnx model see "
-            "pruning.nnx.prune; params of flax.linen are all variables; bind "
-            f"flags by functools.partial); got {quote(error)}"
+            "pruning.nnx.prune; params of flax.linen are all variables; bind flags by "
+            f"functools.partial); got {quote(error)}"
         ) from error
 
 

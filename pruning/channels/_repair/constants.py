@@ -236,5 +236,6 @@ class Folding:
         self.changes[leaf] = jnp.zeros_like(array) if differ else here
         # An error may remain at kept channels, because a contribution was dropped, or its mean is
         # not exact. The error is set to zero, because after a nonlinearity the error would depend
-        # on the inputs, and then no later constant would be folded.
+        # on the inputs, and then no later constant would be folded. `jnp.where` makes a new array,
+        # because the sum was not equal in both networks before the change.
         return tuple(Value(z, jnp.where(remains, z, m)) for z, m in pair)

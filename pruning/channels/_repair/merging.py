@@ -195,9 +195,7 @@ class Merging:
             if not p.incoming and i not in self.before and i not in self.factors:
                 rows = np.moveaxis(self.filters(i), p.axis, 0)[p.indices]
                 columns.append(rows.reshape(group.size, -1))
-        features = np.concatenate(columns, 1)
-        parts = (np.real(features), np.imag(features)) if np.iscomplexobj(features) else (features,)
-        return np.concatenate(parts, 1)
+        return np.concatenate(columns, 1).view(np.float64)  # real and imaginary parts
 
     def filters(self, i: int) -> np.ndarray:
         """Parameter `i`; a kernel with a gain is scaled as for the comparison of filters."""

@@ -103,8 +103,8 @@ def select_within(
         sorted({n for n in own if fewest <= n < size and n % step == 0}, reverse=True)
         for own, fewest, size, step in zip(allowed, minimum, sizes, multiple, strict=True)
     ]
-    estimate = cost if price is None else price
-    check_numeric(estimate(sizes), f"the result of {'cost' if price is None else 'price'}")
+    name, estimate = ("cost", cost) if price is None else ("price", price)
+    check_numeric(estimate(sizes), f"the result of {name}")
     path = _path(values, narrower, estimate)
     smallest = cost(path[-1])
     check_numeric(smallest, "the result of cost")
