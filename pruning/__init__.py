@@ -1,8 +1,8 @@
 """Criteria for pruning filters, similarities of their rankings, and the removal of channels.
 
 Filters are the rows of a matrix of shape `(filters, dims)`. A criterion gives each filter one
-score, and the filters with the smallest scores are pruned first. Except for functions that run on
-the host, such as `prune`, functions are pure, so you can apply `jit`, `vmap` and `grad` to them.
+score, and the filters with the smallest scores are pruned first. Functions are pure, so you can
+apply `jit`, `vmap` and `grad` to them, except functions that run on the host, such as `prune`.
 
 On a mesh with Auto or Explicit axes, filters may be sharded along any axis. Norms and standard
 deviations of filters have the sharding of the filters. Results of functions that sort or compare
@@ -113,7 +113,7 @@ __all__ = [
     "widths_for",
 ]
 
-# These names can be imported from here, but are documented only in their namespaces.
+# These names can be imported from `pruning`, but are documented only in their namespaces.
 _ELSEWHERE = {
     **dict.fromkeys(("amoroso_moment", "chi_moment", "half_normal_moment"), gaussian),
     **dict.fromkeys(
@@ -121,7 +121,7 @@ _ELSEWHERE = {
     ),
 }
 
-# Type checkers do not see this function, because they would then accept any name.
+# hidden from type checkers, which would otherwise accept any attribute of `pruning`
 if not typing.TYPE_CHECKING:
 
     def __getattr__(name: str) -> typing.Any:

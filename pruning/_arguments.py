@@ -1,7 +1,7 @@
 """Checks arguments; each error is one sentence that names the wrong argument.
 
-The function `in_largest` divides an array by its largest absolute value. If a result does not
-depend on the unit of the array, the result is computed from the quotient.
+The function `in_largest` divides an array by its largest absolute value. Results that do not depend
+on the unit of the array are computed after this division, which avoids overflow.
 """
 
 import math
@@ -135,7 +135,7 @@ def fraction(ratio: Any) -> float:
 def inside_unit_interval(x: Float[Array, "*shape"], name: str) -> None:
     """Raise `ValueError` for an element outside [0, 1].
 
-    NaN raises no error, and under `jit` nothing is checked.
+    NaN raises no error. Under `jit`, no element is checked.
     """
     if is_traced(x):
         return
@@ -148,9 +148,9 @@ def inside_unit_interval(x: Float[Array, "*shape"], name: str) -> None:
 def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, ""]]:
     """The array `x` divided by its largest absolute value, and the divisor.
 
-    For zeros, the divisor is 1. The divisor is limited to a 64th of the largest float. After the
-    division, sums of squares neither overflow nor underflow to zero. If an element of `x` is NaN or
-    infinite, the divisor is NaN or infinite too.
+    If all elements are zero, the divisor is 1. The divisor is at most a 64th of the largest float.
+    After the division, sums of squares neither overflow nor underflow to zero. If an element of `x`
+    is NaN or infinite, the divisor is NaN or infinite too.
     """
     largest = jnp.abs(x).max()
     unit = jnp.where(largest == math.inf, math.inf, unit_of(largest))
@@ -166,7 +166,7 @@ def check_names(names: Any, name: str) -> None:
 def check_tuple(inputs: Any, name: str) -> None:
     """Raise `TypeError` unless `inputs` is a tuple or a list.
 
-    The rows of an array, or the keys of a dictionary, would be read as arguments.
+    Otherwise the rows of an array, or the keys of a dictionary, would become arguments of `apply`.
     """
     if not isinstance(inputs, tuple | list):
         got = "an array" if hasattr(inputs, "shape") else type(inputs).__name__

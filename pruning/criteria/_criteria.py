@@ -4,9 +4,9 @@ By the criteria of Table 2, the filters with the smallest scores are pruned firs
 
 Filters are the rows of a matrix, `(filters, dims)`. Scores are in at least float32 for any dtype of
 the filters, because in bfloat16 many filters of a layer would have equal scores. The gradient of a
-vector's length is zero at the zero vector, so all gradients are finite. Functions with loops are
-compiled by `jit` in this module, because JAX would otherwise compile each loop at every call
-outside `jit`. If all criteria of a layer are computed under one `jit`, the filters' Gram product is
+vector's length is zero at the zero vector, so all gradients are finite. This module compiles
+functions with loops by `jit`, because JAX would otherwise compile each loop at every call outside
+`jit`. If all criteria of a layer are computed under one `jit`, the filters' Gram product is
 computed only once. If a weight of a layer is not finite, all scores by `fermat`, `gm` and
 `repr_score` are NaN. If a weight of a filter is not finite, the scores of this filter by `l1_norm`
 and `l2_norm` are not finite.
@@ -72,9 +72,9 @@ def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The sum of the distances of every filter to all others, He et al. (2019): Σₖ ‖vₖ − vⱼ‖₂.
 
     Squared distances come from one Gram product of the centred filters. If the product has lost
-    digits of a distance, all distances of the filter are computed again, from differences. The
-    relative error of all distances is at most 64 times the machine epsilon. If a weight is not
-    finite, all scores are NaN.
+    digits of a distance of a filter, all distances of this filter are computed again, from
+    differences. The relative error of all distances is at most 64 times the machine epsilon. If a
+    weight is not finite, all scores are NaN.
     """
     h, unit = center(matrix(filters))
     gram = matmul(h, h.T)
@@ -109,10 +109,10 @@ def _gm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array
 def repr_score(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The sum of the similarities of every filter to all others: Σₖ |cos(vⱼ, vₖ)|.
 
-    The score is the number of filters n times the number by which RePr, Prakash et al. (2019),
-    ranks filters. The score lies in [0, n − 1]. RePr drops the filters with the *largest* scores
-    first, because other filters can replace them. A zero filter is taken to be orthogonal to all
-    filters, and has gradient zero.
+    RePr, Prakash et al. (2019), ranks filters by this score divided by the number of filters n. The
+    score lies in [0, n − 1]. RePr drops the filters with the *largest* scores first, because other
+    filters can replace them. A zero filter is taken to be orthogonal to all filters, and has
+    gradient zero.
     """
     h, _ = jax.vmap(in_largest)(matrix(filters))
     norms = lengths(h)

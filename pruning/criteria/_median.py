@@ -28,7 +28,7 @@ def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " di
     Derivatives of any order are the derivatives of the minimum, by the implicit function theorem.
     If the median is a filter or the midpoint of two filters, its derivative is the derivative of
     the filter or of the midpoint. If several filters are equal, derivatives in directions that make
-    them different may be wrong.
+    these filters different may be wrong.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [4.0, 0.0], [4.0, 4.0], [0.0, 4.0]])
@@ -47,12 +47,12 @@ def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " di
 def optimality_gap(
     x: Float[Array, " dims"], filters: Float[Array, "filters dims"]
 ) -> Float[Array, ""]:
-    """A bound on the share by which a better x could reduce Σⱼ ‖x − vⱼ‖.
+    """An upper bound on the share by which another x could reduce the sum of distances Σⱼ ‖x − vⱼ‖.
 
     The bound lies in [0, 1], and is 0 at the minimum of the sum of distances. If vectors yⱼ of
-    length at most 1 sum to zero, every sum of distances is at least Σ ⟨yⱼ, x − vⱼ⟩. For yⱼ, the
-    function uses the unit vectors from vⱼ to x minus their mean, scaled to lengths of at most 1.
-    For filters at x itself, the vectors are chosen such that the sum of all vectors is as small as
+    length at most 1 sum to zero, the sum of distances is at least Σ ⟨yⱼ, x − vⱼ⟩ for every x. For
+    yⱼ, the function uses the unit vectors from vⱼ to x minus their mean, scaled to lengths of at
+    most 1. For filters at x itself, yⱼ is chosen such that the sum of all yⱼ is as small as
     possible. The rounding error of the bound is about 10⁻⁷ in float32. If all filters are at x, the
     bound is 0.
     """
@@ -81,7 +81,7 @@ class Solution(NamedTuple):
     x: Point
 
     def median(self, filters: Filters, x: Point) -> Point:
-        """The midpoint of the two `filters`, or the point `x`."""
+        """The midpoint of filters `first` and `last` if `on_filters`, otherwise the given `x`."""
         return jnp.where(self.on_filters, (filters[self.first] + filters[self.last]) / 2, x)
 
 
@@ -98,8 +98,8 @@ def _differentiable_jvp(
     h, unit, solution = primals
     x = _differentiable(*primals)
     step = lambda h: _newton_step(x / unit, h, ~solution.on_filters)  # noqa: E731
-    # The Newton step is homogeneous of degree 1 in the filters and x, so its derivative does not
-    # change if both are divided by `unit`.
+    # The Newton step is homogeneous of degree 1 in the filters and x. Therefore its derivative does
+    # not change if the filters and x are divided by `unit`.
     return x, jax.jvp(step, (h / unit,), tangents[:1])[1]
 
 

@@ -48,18 +48,18 @@ def expected_spearman(
         l2, gm       t = 2/(N − 1)       as for distances to the centroid; to first order in 1/N
         fermat, gm   t = 1/(2 N dims)    to first order in 1/N and 1/dims
 
-    For l1 with fermat or gm, ρ is the product of two correlations: of l1 with l2, and of l2 with
-    fermat or gm.
+    For l1 with fermat, ρ is the correlation of l1 with l2 times the correlation of l2 with fermat.
+    For l1 with gm, the second factor is the correlation of l2 with gm.
 
-    The formula was compared with layers drawn at random. The relative error of 1 minus the mean
-    correlation was at most 6% for at least 16 filters of 27 dims (8% for fermat with gm), and at
-    most 12% for 8 filters of 9 dims. As dims grows, only the mean for fermat with gm tends to 1. As
-    the number of filters grows, the means of the three pairs without l1 tend to 1. As both grow,
-    the mean for l1 with l2 tends to 0.930. The gradient is finite except for l1 with l2 at dims =
-    1.
+    The formula was compared with random layers. The relative error of 1 minus the mean correlation
+    was at most 6% for at least 16 filters of 27 dims (8% for fermat with gm), and at most 12% for 8
+    filters of 9 dims. As dims grows, only the mean for fermat with gm tends to 1. As the number of
+    filters grows, the means of the three pairs without l1 tend to 1. If dims and the number of
+    filters grow, the mean for l1 with l2 tends to 0.930. The gradient is finite except for l1 with
+    l2 at dims = 1.
 
-    If a criterion of `CRITERIA` is not in the table, ρ is unknown and the result is NaN. The result
-    is also NaN where an array `num_filters` is below 2 or an array `dims` is below 1.
+    If a criterion of `CRITERIA` is not in the table, ρ is unknown and the result is NaN. Elements
+    below 2 of an array `num_filters`, and elements below 1 of an array `dims`, also give NaN.
 
     Raises:
       ValueError: `pair` is not two different names of `CRITERIA`, `num_filters` is below 2, or
@@ -77,12 +77,13 @@ def expected_spearman(
 def expected_overlap(
     num_filters: Parameter, dims: Parameter, pair: tuple[str, str], *, ratio: int | float
 ) -> Float[Array, "..."]:
-    """The expected overlap of the lowest filters by two criteria, for a share `ratio` of filters.
+    """The expected `overlap` of two criteria, each of which selects a share `ratio` of the filters.
 
-    In a large Gaussian layer, the overlap is Φ₂(z, z; ρ)/ratio, where z is the `ratio` quantile of
-    N(0, 1), Φ₂ is the bivariate normal distribution function and ρ is as in `expected_spearman`. If
-    ρ is not known and the ratio is below 1, the overlap is NaN. At ratio ½, the overlap is ½ +
-    asin(ρ)/π. Independent rankings have the expected overlap `ratio`.
+    In a large Gaussian layer, the overlap is Φ₂(z, z; ρ)/ratio. Here z is the `ratio` quantile of
+    N(0, 1), Φ₂ is the bivariate normal distribution function, and ρ is the correlation of the
+    scores, as in `expected_spearman`. If ρ is not known and the ratio is below 1, the overlap is
+    NaN. At ratio ½, the overlap is ½ + asin(ρ)/π. Independent rankings have the expected overlap
+    `ratio`.
 
     Raises:
       ValueError: `expected_spearman` would raise an error, or `ratio` lies outside (0, 1].

@@ -72,14 +72,14 @@ def amoroso_moment(
 
     The moments about a are E (x − a)^i = θ^i Γ(α + i/β) / Γ(α). For an integer order j ≥ 0, the
     binomial formula gives E x^j = Σᵢ (j over i) a^(j−i) E (x − a)^i. If α + j/β ≤ 0, the integral
-    diverges and the moment is θ^j · ∞, although the printed formula still returns a number.
+    diverges and the moment is θ^j · ∞, although the paper's formula is finite.
 
     Args:
       order: A nonnegative integer; any real number if `a` is the number 0 and θ > 0.
 
     Raises:
-      ValueError: The number β is 0, or the order is not a nonnegative integer although `a` is not
-        the number 0. Such a moment has no closed form.
+      ValueError: The number β is 0. The order is negative or not an integer, and `a` is not the
+        number 0: this moment has no closed form.
     """
     real(order=order)
     a, theta, alpha, beta = parameters(a=a, theta=theta, alpha=alpha, beta=beta)
@@ -108,7 +108,7 @@ def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Flo
 
     The paper prints the mean distance as σ² √(π/2) L(−y), where y = ‖F‖²/2σ² and L is the Laguerre
     function of degree ½ and parameter dims/2 − 1. Because a distance has the unit of σ, the factor
-    must be σ, not σ². Given a Poisson variable j of mean y, ‖F − v‖ is σ times a chi variable of
+    must be σ, not σ². If j is a Poisson variable of mean y, ‖F − v‖ is σ times a chi variable of
     dims + 2j degrees of freedom. Therefore L is a sum of positive terms. The mean distance grows
     with `length`. The minimum of the mean distance, at length 0, is `chi_moment(std, dims, 1)`. The
     result is NaN in three cases: `length` is 70σ or more, an element of the array `std` is not
@@ -151,8 +151,8 @@ def _gamma_moment(
     """The product unit^order Γ(x + step)/Γ(x) for x > 0; ∞ if x + step ≤ 0.
 
     The recurrence of the gamma function gives ten factors and Γ(x + 10 + step)/Γ(x + 10). For this
-    quotient, Stirling's series of the two gamma functions are subtracted term by term. Powers are
-    multiplied in four equal parts, so that they overflow only if the result overflows.
+    quotient, Stirling's series of the two gamma functions are subtracted term by term. Each power
+    is split into four equal factors, so that no factor overflows unless the result overflows.
     """
     converges = ~jnp.asarray(x + step <= 0)  # true for NaN, so NaN remains NaN
     # For steps above 100, the result is computed from the sum of the logarithms of the factors,

@@ -2,8 +2,8 @@
 
 The theorems are of Huang et al. (2020). Filters are drawn from N(0, c² I) in `dims` dimensions, and
 each norm is divided by its mean. The ratios do not depend on the standard deviation c. Arguments
-and results are Python numbers. Some ratios need negative moments, which are integrals. The
-integrals are computed on the host in float64.
+and results are Python numbers. The variances of some ratios need moments of negative order, which
+are integrals. The integrals are computed on the host in float64.
 """
 
 import math
@@ -32,10 +32,10 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
     Both norms are first divided by their means. Theorem 1 bounds the variances of l1/l2 and l2/l1
     by 1/dims. The direction of a filter is independent of its length, so E (l1/l2)^j = E l1^j / E
     l2^j. Therefore Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1, where CV₁ and CV₂ are the coefficients
-    of variation of l1 and l2. Var(l2/l1) needs negative moments of l1, which are integrals and
-    computed on the host in float64 to about 12 digits. Both variances are below (π − 3)/(2 dims),
-    which they approach for large dims. The limit (π − 3)/(2 dims) is fifteen times smaller than the
-    bound (π − 1)/(2 dims) in the proof.
+    of variation of l1 and l2. Var(l2/l1) needs moments of negative order of l1, which are integrals
+    with an accuracy of about 12 digits. Both variances are below their limit for large dims, (π −
+    3)/(2 dims). The limit (π − 3)/(2 dims) is fifteen times smaller than the bound (π − 1)/(2 dims)
+    in the proof of Theorem 1.
 
     Example:
       >>> [f"{9 * variance:.5f}" for variance in l1_l2_ratio_variance(9)]
@@ -52,7 +52,8 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
         inverse = (4 / math.pi) ** 2 * (2 / math.pi - 8 * math.asinh(1) ** 2 / math.pi**2)
         return RatioVariances(direct, inverse)
     # The four numbers below are E X⁻ʲ − 1 for j = 1 ("first") and j = 2 ("second"), where X is a
-    # norm divided by its mean. For l2, gamma functions give the moments, and for l1 quadrature.
+    # norm divided by its mean. The moments of l2 come from gamma functions, and the moments of l1
+    # from quadrature.
     l2_first, l2_second = (1 - 2 * defect) / (dims - 1), (2 - 2 * defect) / (dims - 2)
     l1_first, l1_second = _inverse_excess(dims, 1)
     first = (l1_first - l2_first) / (1 + l2_first)
@@ -130,8 +131,8 @@ def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
     """The excess over 1 of E X⁻¹ and E X⁻², for X = Σ‖aᵢ‖ / E Σ‖aᵢ‖ of n Gaussian vectors.
 
     For j = 1 and 2, E X⁻ʲ = ∫ t^(j−1) E e^(−tX) dt with E e^(−tX) = (E e^(−t‖a‖/nE‖a‖))ⁿ. To get E
-    X⁻ʲ − 1, e^(−t) is subtracted under the integral. The integrals are computed as sums over nodes
-    that are denser at both ends.
+    X⁻ʲ − 1, e^(−t) is subtracted under the integral. The integrals are computed by
+    double-exponential quadrature.
     """
     # imported here, because the import is slow
     from scipy.special import expit, logsumexp

@@ -27,8 +27,8 @@ class FilterModel(NamedTuple):
       shape: The shape of the generalized Gaussian distribution of the weights, after each filter is
         divided by its scale.
       spread: The standard deviation of the logarithm of the filters' scales.
-      effective_dims: If each filter had this number of independent weights, the directions of
-        filters would differ as much as the directions of these filters.
+      effective_dims: The directions of the filters differ as much as the directions of filters with
+        this number of independent weights.
     """
 
     shape: Float[Array, ""]
@@ -44,11 +44,11 @@ def fit_filter_model(
 
     The shape of the weights' distribution is the maximum-likelihood estimate for all weights, each
     divided by the root mean square of its filter. The squared spread is the variance of log l2
-    minus the variance for filters of one scale, and is at least 0. The effective dimension is the
-    inverse of the mean squared cosine of two filters. To first order, this is (tr S)²/tr S² for
-    filters of covariance S. The effective dimension lies between 1 and the number of weights of a
-    filter. A filter of zeros has no scale, so all fitted numbers are NaN. If the spread is 0, its
-    gradient is 0.
+    minus the variance that filters of equal scale would have, but at least 0. The effective
+    dimension is the inverse of the mean squared cosine of two filters. To first order, the
+    effective dimension is (tr S)²/tr S² for filters of covariance S. The effective dimension lies
+    between 1 and the number of weights of a filter. A filter of zeros has no scale, so all fitted
+    numbers are NaN. If the spread is 0, its gradient is 0.
 
     Args:
       correlated: Whether the weights of a filter may be correlated. If false, the effective
@@ -93,26 +93,27 @@ def scaled_l1_l2_correlation(
 ) -> Float[Array, "..."]:
     """The correlation of log l1 and log l2 of generalized Gaussian filters with log-normal scales.
 
-    The correlation is (τ² + c)/√((τ² + a)(τ² + b)), where τ is the spread. For weights of one
+    The correlation is (τ² + c)/√((τ² + a)(τ² + b)), where τ is the spread. For filters of equal
     scale, a and b are the squared coefficients of variation of l1 and l2, and c is the relative
     covariance of l1 and l2, to first order in 1/dims. With mₖ = E|x|ᵏ = Γ((k +
     1)/shape)/Γ(1/shape), the numbers a, b and c are:
 
         a = (m₂/m₁² − 1)/dims,   b = (m₄/m₂² − 1)/(4 dims),   c = (m₃/(m₁ m₂) − 1)/(2 dims),
 
-    In place of the leading term b, the code uses the exact squared coefficient of variation of a
-    chi variable with 1/(2b) degrees of freedom, and multiplies c by the same factor as b.
-    Therefore, at shape 2 and spread 0, the result equals the exact `l1_l2_correlation`. The error
-    of the correlation grows with the kurtosis of the weights and decreases with dims. At spread 0
-    and shape 0.7, the result is 0.02 too small for 144 dims, and 0.05 too small for 27 dims. If
-    weights are correlated, `effective_dims` replaces dims in b, in c, and in the share c²/(a b) of
-    a. This share belongs to the part of |x| that is linear in x². The remaining part of |x| has a
-    higher order in the correlations of Gaussian weights (Mehler) and is taken to be independent.
-    The gradient of the correlation is finite for spreads above 0 and dims above 1.
+    The code replaces b by the exact squared coefficient of variation of a chi variable with 1/(2b)
+    degrees of freedom, and multiplies c by the quotient of this value and b. Therefore, at shape 2
+    and spread 0, the result equals the exact `l1_l2_correlation`. The error of the correlation
+    grows with the kurtosis of the weights and decreases with dims. At spread 0 and shape 0.7, the
+    result is 0.02 too small for 144 dims, and 0.05 too small for 27 dims. If weights are
+    correlated, `effective_dims` replaces dims in b, in c, and in the share c²/(a b) of a. The share
+    c²/(a b) comes from the part of |x| that is linear in x². The remaining part of |x| is taken to
+    be independent between weights, because its correlations are of higher order in the correlations
+    of Gaussian weights (Mehler). The gradient of the correlation is finite for spreads above 0 and
+    dims above 1.
 
     Raises:
-      ValueError: The number `dims` or `effective_dims` is below 1, `spread` is negative, or
-        `shape` is not positive. Invalid elements of an array give NaN instead.
+      ValueError: The number `dims` or `effective_dims` is below 1, `spread` is negative, or `shape`
+        is not positive. Elements of an array that are out of range give NaN instead.
 
     Example:
       >>> for spread in (0.0, 0.1, 1.0):
@@ -164,7 +165,7 @@ def normal_kendall(correlation: Parameter) -> Float[Array, "..."]:
 def normal_overlap(correlation: Parameter, *, ratio: int | float) -> Float[Array, "..."]:
     """The expected overlap of the lowest draws of two normal variables, for many draws.
 
-    The lowest draws of each variable are a share `ratio` of all draws. For the formula, see
+    For each variable, a share `ratio` of all draws counts as lowest. For the formula, see
     `expected_overlap`. If a correlation is outside [−1, 1] and the ratio is below 1, the result is
     NaN.
 

@@ -15,9 +15,9 @@ from pruning.channels._removal.resizing import Resized
 def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
     """A function `apply(params, *inputs)` that evaluates a model, and the tree `params`.
 
-    Functions of `pruning` that take a network accept `apply` and `params`. `apply` runs the model
-    in evaluation mode, and sets the widths of the model's layers to the widths of the arrays in
-    `params`. The model itself is not changed, and may be in training mode.
+    Functions of `pruning` that take a network accept `apply` and `params`. The function `apply`
+    runs the model in evaluation mode, and sets the widths of the model's layers to the widths of
+    the arrays in `params`. The model itself is not changed, and may be in training mode.
 
     Example:
       >>> import jax.numpy as jnp

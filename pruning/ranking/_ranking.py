@@ -98,8 +98,8 @@ def spearman(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
     """Spearman's ρ of two score vectors: the correlation of their ranks, in [−1, 1].
 
     If dᵢ is the rank difference of filter i and there are no ties, ρ = 1 − 6 Σ dᵢ² / (n (n² − 1)).
-    Ties share their mean rank, as in `scipy.stats.spearmanr`. If a vector is constant or has a NaN,
-    the result is NaN.
+    Equal scores share their mean rank, as in `scipy.stats.spearmanr`. If a vector is constant or
+    has a NaN, the result is NaN.
 
     Example:
       >>> a, b = jnp.array([1.0, 2.0, 3.0]), jnp.array([10.0, 30.0, 20.0])
@@ -153,11 +153,11 @@ def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> 
 def gaussian_similarity(
     key: Key[Array, ""], *, num_filters: int, dims: int, ratio: int | float, samples: int = 200
 ) -> Similarity:
-    """`similarity` of random layers, for comparison with trained layers.
+    """The `similarity` of rankings in random layers, for comparison with trained layers.
 
-    `samples` layers are drawn from N(0, I). Each layer has `num_filters` filters of `dims` weights.
-    `ratio` is the fraction of filters for the overlap. For many filters of many dims, the means of
-    the results tend to `expected_spearman` and `expected_overlap`.
+    The weights of `samples` layers are drawn from N(0, I). Each layer has `num_filters` filters of
+    `dims` weights. `ratio` is the fraction of filters for the overlap. For many filters of many
+    dims, the mean similarities tend to `expected_spearman` and `expected_overlap`.
 
     Raises:
       TypeError: `num_filters`, `dims` or `samples` is not an `int`, or `key` is not a random key.
@@ -252,7 +252,7 @@ def permutation_p_value(
         return alike(a, jax.random.permutation(key, b))
 
     drawn = jax.lax.map(draw, jax.random.split(key, samples))
-    # Statistics that differ only by rounding count as equal.
+    # Values of `alike` that differ only by rounding count as equal.
     p_value = (1 + jnp.sum(drawn >= observed - 1e-6, dtype=observed.dtype)) / (1 + samples)
     return jnp.where(jnp.isnan(observed) | jnp.isnan(drawn).any(), jnp.nan, p_value)
 

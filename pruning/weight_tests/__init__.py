@@ -1,7 +1,6 @@
 """Tests the assumption that filters are independent draws from N(0, c² I).
 
-Each test returns a statistic and its p-value. If a test does not need whole filters, the array of
-weights may have any shape.
+Each test returns a statistic and its p-value. Tests of single weights take an array of any shape.
 """
 
 from pruning.weight_tests._generalized import (

@@ -63,15 +63,15 @@ def ks_generalized_gaussian(
     """Kolmogorov-Smirnov test of all elements of `x` against a generalized Gaussian of mean 0.
 
     The statistic is the distance D between the elements and the distribution with the given or
-    fitted shape and the maximum-likelihood scale. A distance to a fitted distribution is smaller
-    than to a fixed one, so Kolmogorov's p-value would be too large. Therefore the p-value is (1 +
-    #{D* ≥ D})/(1 + samples), where D* are the distances of random samples of the same size, each
-    with its own fit. If `shape` is given, the p-value is exact, because D does not depend on the
-    unit of `x`. Without `shape`, the shape is also fitted, and the samples are drawn with the
-    fitted shape (a parametric bootstrap), so the p-value is approximate. For 1,000 sets of 200
-    weights and shapes from 0.7 to 3, tests at the level 10% rejected 9.8 to 11.1% of the sets, and
-    tests at the level 5% rejected 4.9 to 6.0%. With 10⁶ trained weights, every test of an exact
-    distribution rejects. Instead, compare the distances for several shapes.
+    fitted shape and the maximum-likelihood scale. The distance to a fitted distribution is smaller
+    than the distance to a fixed distribution, so Kolmogorov's p-value would be too large. Therefore
+    the p-value is (1 + #{D* ≥ D})/(1 + samples), where D* are the distances of random samples of
+    the same size, each with its own fit. If `shape` is given, the p-value is exact, because D does
+    not depend on the unit of `x`. Without `shape`, the shape is also fitted, and the samples are
+    drawn with the fitted shape (a parametric bootstrap), so the p-value is approximate. For 1,000
+    sets of 200 weights and shapes from 0.7 to 3, tests at the level 10% rejected 9.8 to 11.1% of
+    the sets, and tests at the level 5% rejected 4.9 to 6.0%. With 10⁶ trained weights, every test
+    of an exact distribution rejects. For so many weights, compare the distances for several shapes.
 
     Args:
       key: The random key of the samples.
@@ -108,7 +108,7 @@ def ks_generalized_gaussian(
 
 
 def _logs(x: Float[Array, " n"]) -> Float[Array, " n"]:
-    """The values log |x|, where the smallest positive normal number replaces any smaller |x|.
+    """The values log |x|, where the smallest normal float replaces any smaller |x|.
 
     If all elements are zero, the result is NaN.
     """

@@ -2,8 +2,8 @@
 
 Weights may have any shape, because only their values matter. Statistics and p-values are in at
 least float32. A large p-value does not show that weights are normal, because there may be too few
-weights to reject normality. With 10⁶ weights, the tests reject every trained layer. Instead, report
-the distance itself, with a bound by `ks_bound`.
+weights to reject normality. With 10⁶ weights, the tests reject every trained layer. For so many
+weights, report the distance itself, with a bound by `ks_bound`.
 """
 
 import math
@@ -80,8 +80,8 @@ def ks_bound(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Float
 
     For n weights with the `ks_distance` D, the bound is D + √(log(2/0.05)/2n), which follows from
     the bound of Dvoretzky, Kiefer, Wolfowitz and Massart by the triangle inequality. The bound
-    holds for any distribution and any n, even if the scale is estimated from the data. If `scale`
-    is not given, data that are all zero give NaN.
+    holds for any distribution of weights and any n, even if the scale is estimated from the data.
+    If `scale` is not given, data that are all zero give NaN.
     """
     return ks_distance(x, scale=scale) + math.sqrt(math.log(2 / 0.05) / (2 * x.size))
 
@@ -93,10 +93,10 @@ def ks_equivalence(
 
     The hypothesis that the test can reject is sup |F − Φ| ≥ margin. A small p-value supports
     normality up to the margin. If `scale` is not given, the root mean square of `x` is used, and
-    data that are all zero give NaN. For n weights with the `ks_distance` D, the p-value p is 2
-    exp(−2 n (margin − D)²), or 1 if D exceeds the margin or p would exceed 1. For a margin of 0.01
-    and normal weights of the given scale, about 74,000 weights are needed to get p ≤ 0.05 in 95 %
-    of the cases. With fewer than 18,400 weights, p is never below 0.05.
+    data that are all zero give NaN. For n weights whose `ks_distance` D is below the margin, the
+    p-value p is 2 exp(−2 n (margin − D)²), but at most 1. For larger distances, p is 1. For a
+    margin of 0.01 and normal weights of the given scale, about 74,000 weights are needed to get p ≤
+    0.05 in 95 % of the cases. With fewer than 18,400 weights, p is never below 0.05.
     """
     statistic = ks_distance(x, scale=scale)
     short = jnp.maximum(scalar(margin, "margin", statistic.dtype) - statistic, 0)
@@ -112,11 +112,11 @@ def lilliefors(
 
     The statistic is the distance D to the normal distribution with the data's own mean and standard
     deviation. With `mean_known`, the mean is 0 and the standard deviation is the data's root mean
-    square, as Huang et al. (2020) assume. For normal data, the distribution of D depends only on n;
-    Lilliefors (1967) has a table. Therefore p = (1 + #{D* ≥ D})/(1 + samples) is exact, where D*
-    are the distances of random normal samples of the size of `x`. If the mean is estimated,
-    Kolmogorov's p-value is nearly meaningless: at n = 2000, tests at the levels 10, 5 and 1% reject
-    Gaussian weights in only 0.12, 0.015 and 0.00% of the cases.
+    square, as Huang et al. (2020) assume. For n normal weights, the distribution of D depends only
+    on n; Lilliefors (1967) has a table. Therefore the p-value (1 + #{D* ≥ D})/(1 + samples) is
+    exact, where D* are the distances of random normal samples of the size of `x`. If the mean is
+    estimated, Kolmogorov's p-value is nearly meaningless: at n = 2000, tests at the levels 10, 5
+    and 1% reject Gaussian weights in only 0.12, 0.015 and 0.00% of the cases.
 
     Under `vmap` with one key, layers of the same size share their random samples. If all weights
     are equal (with `mean_known`, if all are zero), the scale is zero and the result is NaN.
@@ -207,7 +207,7 @@ def against_samples(
 
 @jax.custom_jvp
 def _entry(h: Float[Array, " n"], element: Float[Array, ""]) -> Float[Array, ""]:
-    """The element `element` of `h`. Equal elements of `h` share the derivative."""
+    """Return `element`, an element of `h`. Equal elements of `h` share the derivative."""
     return element
 
 

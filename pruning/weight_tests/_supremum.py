@@ -1,7 +1,7 @@
 """Finds where the weights' distribution is farthest from a Gaussian, by sorting or by counting.
 
 F(x) is the share of elements that are not larger than x, Φ is the normal distribution function, and
-c is the standard deviation of the Gaussian. On a CPU, XLA sorts 2.4 million numbers in 2 s, and
+c is the standard deviation of the Gaussian. On a CPU, XLA sorts 2.4 million elements in 2 s, and
 counts them in 0.1 s. To count elements, the range [0, 1] of Φ is divided into 2²⁴ cells, because
 float32 cannot distinguish smaller cells near 1. The cells are grouped into `BINS` bins of `CELLS`
 cells each.
@@ -71,7 +71,8 @@ def by_counting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
 def _candidates(counts: Int[Array, " bins"], n: int, dtype: jnp.dtype) -> Candidates:
     """The bins that may contain the supremum.
 
-    The numbers of elements below and up to a bin give a bound on |F − Φ| inside the bin.
+    The number of elements below a bin, and the number up to its end, give a bound on |F − Φ| in the
+    bin.
     """
     upto = jnp.cumsum(counts, dtype=jnp.int32)
     below, edges = upto - counts, jnp.arange(BINS, dtype=dtype) / BINS
@@ -117,7 +118,7 @@ def _over_chunks(
     step: Callable[[Array, Array, Array], Array],
     start: Array,
 ) -> Array:
-    """The state after `step` was applied to all chunks of `h` in turn, which saves memory.
+    """The state after `step` was applied to all chunks of `h`, one after another, to save memory.
 
     The last chunk may overlap the previous chunk. The cell number of an element that was already
     counted is beyond all cells, so the element is not counted twice.

@@ -31,8 +31,8 @@ class Covariance(NamedTuple):
 
     For Gaussian filters, the z-scores are about N(0, 1). Eigenvalues are in units of the mean
     variance c². For many Gaussian filters of many dims, the eigenvalues lie in the interval of
-    Marchenko and Pastur, (1 ± √(n/(dims − 1)))². Therefore the matrix is not close to a multiple of
-    the identity, even if each element of the matrix is close to the same element of the multiple.
+    Marchenko and Pastur, (1 ± √(n/(dims − 1)))². Therefore the matrix is not close to c² times the
+    identity, even if all of their elements are close.
     """
 
     diagonal: Float[Array, ""]  # z-score of the spread of the variances
@@ -81,14 +81,15 @@ def std_homogeneity(filters: Float[Array, "filters dims"]) -> TestResult:
 def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) -> TestResult:
     """Test that the relative spread of the filters' standard deviations σⱼ is below `margin`.
 
-    The hypothesis that the test can reject is a spread of at least the margin. At the boundary and
-    for normal σⱼ, (n − 1) s²/(margin · mean)² is about χ² with n − 1 degrees of freedom, where s²
-    and the mean are the variance and the mean of the σⱼ. The p-value is the lower tail of the χ²
-    distribution. If the spread of Gaussian filters equals the margin, a test at the level 5%
-    rejects in 4 to 5.4% of the cases. For log-normal σⱼ, the test rejects in up to 6% of the cases
-    at a margin of 0.2, and in up to 16% at a margin of 0.5. The spread of Gaussian filters is about
-    1/√(2 dims), so the test has no power for a margin near or below this number. If all filters are
-    constant, the mean standard deviation is 0 and the result is NaN.
+    The hypothesis that the test can reject is a spread of at least the margin. If the spread equals
+    the margin and the σⱼ are normal, (n − 1) s²/(margin · mean)² is about χ² with n − 1 degrees of
+    freedom, where s² and the mean are the variance and the mean of the σⱼ. The p-value is the lower
+    tail of the χ² distribution. If the spread of Gaussian filters equals the margin, a test at the
+    level 5% rejects in 4 to 5.4% of the cases. For log-normal σⱼ whose spread equals the margin,
+    the test rejects in up to 6% of the cases at a margin of 0.2, and in up to 16% at a margin of
+    0.5. The spread of Gaussian filters is about 1/√(2 dims), so the test has no power for a margin
+    near or below this number. If all filters are constant, the mean standard deviation is 0 and the
+    result is NaN.
 
     Raises:
       ValueError: There are fewer than two filters or two dims, or `margin` is not positive.
@@ -197,12 +198,12 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
     Let C be the covariance matrix of n filters, ν = dims − 1 and c² the mean variance. For
     independent Gaussian filters, the shares Cᵢᵢ/(n c²) of the variances have a Dirichlet
     distribution with n parameters ν/2. With m = nν, the sum ν/2 Σ (Cᵢᵢ/c² − 1)² then has the mean
-    (n − 1)m/(m + 2) and the variance 2(n − 1)(1 + 2/ν)m⁴/((m + 2)²(m + 4)(m + 6)). The squared
-    correlations have mean 1/ν and are pairwise independent, so their average has variance 2(ν −
-    1)/(ν²(ν + 2)) over n(n − 1)/2. The z-scores `diagonal` and `off_diagonal` therefore have mean 0
-    and variance 1 for any n and dims. For U = tr (C/c² − I)²/n, (νU − n − 1)/2 is N(0, 1) for many
-    filters and dims (Ledoit and Wolf 2002). For orthogonal filters, the z-score `off_diagonal` is
-    far below 0. If a filter is constant, it has no correlations, and `off_diagonal` is NaN.
+    (n − 1)m/(m + 2) and the variance 2(n − 1)(1 + 2/ν)m⁴/((m + 2)²(m + 4)(m + 6)). The n(n − 1)/2
+    squared correlations are pairwise independent with mean 1/ν and variance 2(ν − 1)/(ν²(ν + 2)).
+    Therefore the z-scores `diagonal` and `off_diagonal` have mean 0 and variance 1 for any n and
+    dims. For U = tr (C/c² − I)²/n, (νU − n − 1)/2 is N(0, 1) for many filters and dims (Ledoit and
+    Wolf 2002). For orthogonal filters, the z-score `off_diagonal` is far below 0. If a filter is
+    constant, it has no correlations, and `off_diagonal` is NaN.
 
     Raises:
       ValueError: There are fewer than two filters or three dims.
@@ -238,14 +239,14 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
 
 
 def _student_survival(t: Float[Array, ""], freedom: int) -> Float[Array, ""]:
-    """P(T > `t`) for Student's T, because freedom/(freedom + T²) has a Beta distribution."""
+    """P(T > `t`) for Student's T, from the Beta distribution of freedom/(freedom + T²)."""
     square = jnp.square(t)
     tail = jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + square)) / 2
     return jnp.where(t <= 0, 1 - tail, tail)
 
 
 def _sizes(filters: Float[Array, "filters dims"], min_dims: int = 2) -> tuple[int, int]:
-    """The number of filters, and dims minus one. Raise if the filters are too few or too small."""
+    """The number of filters, and dims minus one; raise if there are too few filters or dims."""
     n, dims = matrix(filters).shape
     if n < 2 or dims < min_dims:
         raise ValueError(

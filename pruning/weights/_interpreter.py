@@ -1,7 +1,7 @@
 """Reads pickles with an interpreter that calls only given functions and imports no module.
 
 A name in a pickle that is not among the given names becomes an object of the class `Unknown`. A
-call of an `Unknown` returns the `Unknown`. Opcodes are counted and limited, to limit time and
+call of an `Unknown` returns the `Unknown`. The number of opcodes is limited, to limit time and
 memory.
 """
 
@@ -37,7 +37,8 @@ class Function:
 class Interpreter:
     """Reads pickles of at most `max_bytes` bytes in at most `steps` steps.
 
-    Each opcode is a step, and each element of the arguments of a call.
+    Each opcode is a step. A call takes another step for each argument and each element of an
+    argument.
     """
 
     def __init__(

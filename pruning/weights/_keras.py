@@ -139,8 +139,8 @@ def _weights_group(h5py: Any, root: Any) -> Any:
 def _layer_names(group: Any, content: bytes | memoryview, max_bytes: int) -> list[str]:
     """The names of the layers in order.
 
-    Each name may refer to a heap of strings. The check of the total size assumes that all names
-    refer to the largest heap.
+    HDF5 may store each name in a heap of strings. The check of the total size assumes that all
+    names are in the largest heap.
     """
     if "layer_names" not in group.attrs:
         return []
@@ -154,8 +154,7 @@ def _layer_names(group: Any, content: bytes | memoryview, max_bytes: int) -> lis
 def _name(path: str) -> str:
     """The parts of a name except `model_weights` and `layers`, joined by dots.
 
-    Old files repeat the name of the layer, as in `conv/conv/kernel:0`. The result has this name
-    once.
+    Old files repeat the name of the layer, as in `conv/conv/kernel:0`. The result is `conv.kernel`.
     """
     parts = path.removesuffix(":0").split("/")
     parts = [p for i, p in enumerate(parts) if i == 0 or p != parts[i - 1]]

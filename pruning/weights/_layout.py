@@ -28,8 +28,8 @@ def layer(name: str) -> str:
 def transposed_names(arrays: Mapping[str, np.ndarray]) -> set[str]:
     """The names of the arrays whose axes have PyTorch's order, (cout, cin, *window)."""
     # The layer Conv1D of GPT-2 stores kernels as (cin, cout). Other networks give the same names to
-    # Linear layers, which store (cout, cin). A kernel of a layer with more outputs than inputs
-    # shows the order of the file.
+    # Linear layers, which store (cout, cin). The shapes of the kernels `c_attn` and `c_fc`, which
+    # have more outputs than inputs, show the order of the file.
     conv1d = any(
         WIDENING.search(name) and array.ndim == 2 and array.shape[0] < array.shape[1]
         for name, array in arrays.items()
@@ -52,7 +52,7 @@ def statistics(arrays: Mapping[str, np.ndarray]) -> set[str]:
 def _numbered_statistics(arrays: Mapping[str, np.ndarray]) -> set[str]:
     """The names of the statistics of batch norms in Keras's numbered variables.
 
-    The statistics are the last two of a layer's three or more vectors of the same length.
+    If a layer has at least three variables, all vectors of one length, the last two are statistics.
     """
     layers: dict[str, list[str]] = {}
     for name in arrays:

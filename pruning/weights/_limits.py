@@ -1,4 +1,4 @@
-"""Limits on the data that a file may claim, and the error for a file that exceeds a limit.
+"""Limits on the data that a file may declare, and the error for a file that exceeds a limit.
 
 With the limits, reading a file takes at most 64 MiB of memory plus four times the size of the
 file, and at most a second plus the time to read the bytes of the file.
@@ -56,8 +56,8 @@ def max_names(size: int) -> int:
 class PiecewiseReader(io.BufferedReader):
     """A file whose `read` raises an error for more than `limit` bytes at once.
 
-    The limit is `max_names` of the size of the file. Therefore a large length that the file only
-    declares allocates no memory.
+    The limit is `max_names` of the size of the file. Therefore no memory is allocated for a large
+    length that a file only declares.
     """
 
     def __init__(self, path: Path):

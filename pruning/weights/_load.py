@@ -39,22 +39,22 @@ def load(
     of PyTorch's .pt, .pth and .th, Keras's .h5 and .keras (with h5py), directories of Orbax
     checkpoints, models of Hugging Face by their folder or the index of their shards, and live
     states of NNX and Linen. Layers from files of PyTorch, Flax and NumPy are in the order of the
-    file. Layers from a Keras file are in the order of the network if the file lists the names of
-    its layers, as older .h5 files do. Layers from other files are sorted by name, with numbers in
-    numerical order. The name of a layer is its path joined by dots.
+    file. Layers from a Keras file that lists the names of its layers, as older .h5 files do, are in
+    the order of the network. All other layers are sorted by name, with numbers in numerical order.
+    The name of a layer is its path joined by dots.
 
-    Arrays whose name ends in `weight` are read as PyTorch's, (cout, cin, *window), and are
-    transposed. Weight norm, spectral norm and recurrent layers divide a weight into several arrays
-    (`weight_g`, `original1`, `weight_ih_l0`). The parts of a weight are also transposed, and keep
+    Arrays whose name ends in `weight` are taken to have PyTorch's axes, (cout, cin, *window), and
+    are transposed. Weight norm, spectral norm and recurrent layers divide a weight into several
+    arrays (`weight_g`, `original1`, `weight_ih_l0`). These arrays are also transposed, and keep
     their full name. PyTorch's embeddings and the Conv1D layers of GPT-2 have the layout of Flax, so
     they are not transposed. Embeddings and Conv1D layers are recognized by their names
     (`word_embeddings`, `wte`, `c_attn`). An embedding with another name is transposed to the shape
     (features, entries). Kernels of PyTorch's transposed convolutions get the shape
     `(*window, cout, cin)`.
 
-    The state of an optimizer is left out, because its moments have the shapes of weights. The state
-    is recognized by its name at the top of the tree (`opt_state`, `optimizer`). A list of arrays
-    without names raises an error.
+    The state of an optimizer is left out, because its moments have the shapes of weights. An
+    optimizer's state is recognized by its name at the top of the tree (`opt_state`, `optimizer`). A
+    list of arrays without names raises an error.
 
     No file can run code while it is read. Objects in a pickle other than tensors and plain data are
     left out with a warning. Orbax checkpoints are read by Orbax itself.
@@ -70,7 +70,7 @@ def load(
 
     Raises:
       WeightsError: The file does not exist, cannot be read, or has none of the requested weights.
-        The dtype of an array is unknown, as of float8_e4m3fn in a file of NumPy.
+        The dtype of an array is unknown, such as float8_e4m3fn in a file of NumPy.
 
     Example:
       >>> kernel = np.zeros((3, 3, 1, 8))

@@ -127,7 +127,7 @@ def _by_name(tree: Any) -> list[tuple[str, Any]]:
 
 
 def _without_keys(tree: Any) -> Any:
-    """The `tree`. If it is the state of a module, random keys and their counts are left out."""
+    """The `tree`, without random keys and their counts if `tree` is the state of a module."""
     return nnx.filter_state(tree, nnx.Not(nnx.RngState)) if isinstance(tree, nnx.State) else tree
 
 

@@ -7,22 +7,22 @@ from typing import Any
 from pruning.weights._limits import MAX_DEPTH, WeightsError
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "params", "state")
-# Modules often have these names too. A network has other modules beside such a module.
+# Modules of a network may have these names, too, but a network has other modules beside them.
 MODULES = ("model", "state")
 # An optimizer's state is left out, because its moments have the shapes of weights.
 OPTIMIZER = re.compile(r"opt(im(izer)?s?)?(_.*)?")
-# The moving average of the weights has the kernels of the weights.
+# A moving average of the weights (`ema`) is no module, although it has kernels.
 NO_MODULE = re.compile(rf"{OPTIMIZER.pattern}|(.*_)?ema(_.*)?")
 MAX_WRAPPERS = 8  # largest depth of the levels that only wrap the weights
-# The limit on the characters of all names in a tree, if 32 characters are added for each node.
+# The limit on the characters of all names in a tree; each node counts as 32 more characters.
 MAX_NAMES = 2**22
 
 
 def unwrap(tree: Mapping) -> Mapping:
     """The weights of a checkpoint.
 
-    Levels that only wrap the weights, and the states of optimizers, are left out. Below `params` is
-    a tree of modules, so its levels are no wrappers.
+    Levels that only wrap the weights, and the states of optimizers, are left out. The levels below
+    `params` are modules, and not wrappers.
     """
     names = WRAPPERS
     for _ in range(MAX_WRAPPERS):
