@@ -1,4 +1,4 @@
-"""Runs commands: bad input ends a command with one sentence; results record versions and device."""
+"""Runs commands, reports errors in one sentence, prints tables, and records the environment."""
 
 import errno
 import functools
@@ -43,7 +43,7 @@ class StoppedError(Exception):
         self.signum = signum
 
 
-# For each system error of a read or a write, the condition on the path that the message states.
+# For each error code of a read or a write, the condition that the path must satisfy.
 NEEDS = {
     errno.ENOSPC: "on a disk that has room",
     errno.EDQUOT: "within the quota of a disk",
@@ -60,7 +60,7 @@ NEEDS = {
 
 
 def sentence(error: OSError) -> str:
-    """A sentence that says what must hold for a path, and ends in the system's message."""
+    """A sentence that says what must hold for a path, with the message of the operating system."""
     path = error.filename or "a file of the run"
     return f"{path} must be {NEEDS.get(error.errno or 0, 'usable')}; {error.strerror or error}"
 
@@ -70,9 +70,9 @@ def ending(again: str = "start again from the beginning") -> Iterator[None]:
     """End the command with a sentence and a status instead of a traceback, if an error occurs.
 
     The status is 2 for invalid input, for files that the system refuses, and if memory runs out.
-    After a signal, the status is 128 plus the signal's number. After Ctrl-C, the sentence ends in
-    `again`, unless the run has saved its state. If nobody reads the output any longer, as after `|
-    head`, the command ends silently, as by SIGPIPE.
+    After a signal, the status is 128 plus the signal's number. After Ctrl-C, the sentence ends with
+    `again`, or says that the state is saved. If nobody reads the output any longer, as after `|
+    head`, the command prints nothing and ends with the status of SIGPIPE.
     """
     try:
         try:
@@ -108,10 +108,7 @@ def stop(status: int, line: str) -> NoReturn:
 
 
 def run(main: Callable[..., None], **ending_options: str) -> None:
-    """Call `main` with the arguments of the command line, within `ending`.
-
-    Before `main` runs, the function calls `check_start`.
-    """
+    """Call `check_start` and then `main`, with the options of the command line, within `ending`."""
 
     @functools.wraps(main)
     def checked(*args: Any, **options: Any) -> None:
@@ -123,11 +120,12 @@ def run(main: Callable[..., None], **ending_options: str) -> None:
 
 
 def check_start() -> None:
-    """Check for causes of later failures, before imports and computation.
+    """Refuse an environment in which the command would fail or wait for ever later.
 
     Raises:
-      InputError: A library whose version is recorded in results is not installed, or the address
-        space is so limited that a library's threads would wait for memory for ever.
+      InputError: A library whose version is recorded in results is not installed, or the limit on
+        the address space is below `ADDRESS_SPACE`, so that threads of a library would wait for
+        memory.
     """
     versions()
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -146,9 +144,9 @@ def show_table(
     min_width: int = 100,
     left: Sequence[str] = (),
 ) -> None:
-    """Print a table with at least `min_width` characters of room, also on a narrower console.
+    """Print a table that may be `min_width` characters wide, also on a narrower console.
 
-    All columns but `left` are right-justified.
+    The columns `left` are left-justified, and all other columns are right-justified.
 
     A text that is longer than its column is wrapped and not cut off, because two names may differ
     only at the end.
@@ -196,7 +194,7 @@ def provenance(script: str) -> dict[str, Any]:
 
 
 def _without_folders(argument: str) -> str:
-    """The argument; of an absolute path, alone or after `--option=`, only the last part remains."""
+    """The argument; an absolute path, alone or after `--option=`, is replaced by its last part."""
     path = re.sub(r"^--[^=]*=", "", argument)
     option = argument.removesuffix(path)
     return option + Path(path).name if path.startswith("/") else argument

@@ -143,8 +143,8 @@ def in_use(folder: Path, script: str | None = None) -> Iterator[Callable[[], Non
 
     Raises:
       InputError: Another process uses the folder, the folder cannot be written, or it holds results
-        that are not of `script`. The check raises `InputError` if the folder no longer exists, or
-        if another process has used the folder of a bucket.
+        of another command. The check raises `InputError` if the folder no longer exists, or if
+        another process has used the folder of a bucket.
     """
     owner = f"process {os.getpid()} on {socket.gethostname()}"
     locked = _signed if storage.is_remote(folder) else _locked
@@ -157,7 +157,7 @@ def in_use(folder: Path, script: str | None = None) -> Iterator[Callable[[], Non
 def _check_results(folder: Path, command: str) -> None:
     results = read_json(folder / "results.json", dict)
     if results is None:
-        others = ("index.html", "config.json")  # a page or a model
+        others = ("index.html", "config.json")  # the files of a page and of a model
         made = next((name for name in others if read_bytes(folder / name) is not None), None)
         other = made and f"{made}, but no results.json"
     else:
@@ -266,7 +266,7 @@ def results_text(results: Mapping[str, object]) -> str:
 
 
 def rounded(value: Any, digits: int = 9) -> Any:
-    """A value of plain types, whose fractions are rounded to significant digits.
+    """The `value`, with fractions rounded to `digits` significant digits.
 
     In curves, fractions are rounded to six significant digits.
     """
@@ -280,7 +280,7 @@ def rounded(value: Any, digits: int = 9) -> Any:
 
 
 def indented(value: Any, margin: str) -> str:
-    """The JSON text of a value; its lines after the first are indented by a margin."""
+    """The JSON text of a value; the margin stands before each line except the first."""
     line = json.dumps(value, allow_nan=False)
     if not isinstance(value, dict | list) or len(margin + line) <= WIDTH:
         return line

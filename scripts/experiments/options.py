@@ -93,7 +93,7 @@ def check(options: Any) -> None:
 
 
 def checked(main: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """The function `main` with a check of its arguments, as by `check`, before `main` runs."""
+    """A function that checks its arguments, as `check` does, and then calls `main`."""
     hints = get_type_hints(main, include_extras=True)
 
     @functools.wraps(main)

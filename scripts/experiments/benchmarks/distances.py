@@ -21,7 +21,7 @@ WITHOUT_OTT = "ott-jax is not installed: pip install ott-jax, for its row"
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
-    """The pairs of programs to time, by the title of their table."""
+    """For the title of each table, the function that makes the pairs of programs to time."""
     return {
         "earth mover distances of features": features,
         "earth mover distance of joint outputs": joint,
@@ -31,8 +31,9 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 def features() -> list[Pair]:
     """Our function for the distances of all features in one call, and its gradients.
 
-    The distances are compared with a loop over SciPy's function, and the gradients with the
-    distances. If ott-jax is installed, distances and gradients are compared with a vmap of ott-jax.
+    The time of the distances is compared with a loop over SciPy's function. The time of the
+    gradients is compared with the time of the distances. If ott-jax is installed, both times are
+    also compared with a vmap of ott-jax.
     """
     x, y = jax.random.normal(jax.random.key(1), (2, *FEATURES))
     ours = jax.jit(jaxnorm.shift.emd_1d)
@@ -89,7 +90,7 @@ def ott_quantiles() -> Callable[[jax.Array, jax.Array], jax.Array] | None:
 
 
 def joint() -> list[Pair]:
-    """The exact joint distance, compared with SciPy's functions.
+    """The exact distance of joint distributions, compared with SciPy's functions.
 
     The function also measures and prints the time and the memory of one call with larger samples.
     """
@@ -106,7 +107,7 @@ def joint() -> list[Pair]:
 
 
 def full_size() -> tuple[float, float]:
-    """The seconds of `emd` at `LARGE`, and the growth of memory in GB, in a new Linux process."""
+    """Seconds and growth of memory (GB) of one call of `emd` in a new Linux process."""
     program = f"""
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Times of deep trees, random networks, Monte Carlo and maps at infinite width.
+"""Times of `tree_gram`, random networks, Monte Carlo, and maps of layers of infinite width.
 
 Random networks and Monte Carlo are compared with the operations that take most of their time.
 """
@@ -36,7 +36,7 @@ def networks() -> list[Pair]:
     """Random networks whose weights are drawn by each of JAX's random generators.
 
     The compared program draws the same weights and computes one matrix product for each layer. The
-    last rows compare the generators by the time that only drawing the weights takes.
+    last rows compare the times in which the generators draw the weights, without products.
     """
     x = jax.random.normal(jax.random.key(1), (BATCH, WIDTH))
     keys = {name: jax.random.key(0, impl=name) for name in GENERATORS}
@@ -73,9 +73,9 @@ def networks() -> list[Pair]:
 
 
 def trees() -> list[Pair]:
-    """A deep tree, compared with brute force at depth 14, and many shallower trees.
+    """`tree_gram` at one large depth, compared with brute force at depth 14.
 
-    The many trees are computed in one vmapped call, which is compared with the deep tree.
+    The second pair compares one vmapped call for many batches, at a smaller depth, with that call.
     """
     points = jnp.asarray(np.random.default_rng(0).normal(size=(TREES, POINTS)), jnp.float32)
     one = jax.jit(lambda x: geometry.tree_gram(x, DEPTH))
@@ -101,7 +101,7 @@ def trees() -> list[Pair]:
 
 
 def maps() -> list[Pair]:
-    """Maps that are computed for any activation, compared with the closed form for ReLU.
+    """The maps that work for any activation, called for ReLU and compared with its closed form.
 
     The first pair maps one cosine through many layers. The second pair maps a Gram matrix through
     one layer.

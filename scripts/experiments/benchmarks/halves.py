@@ -40,7 +40,7 @@ def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
 
 
 def pairs(name: str) -> list[Pair]:
-    """Half networks, which are pruned by an equal ratio of every group, or by a budget."""
+    """Networks with half of the multiply-accumulates, each compared with the whole network."""
     apply, whole = evaluation(BUILD[name](nnx.Rngs(0)))
     image = jnp.zeros((1, SIDE, SIDE, 3), jnp.float32)
     macs = pruning.cost(apply, whole, image).macs

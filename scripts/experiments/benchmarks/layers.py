@@ -30,7 +30,7 @@ LAYERS = {
 
 
 def groups(dtype: Any) -> dict[str, Callable[[], list[Pair]]]:
-    """The pairs of programs to time, by the title of their table."""
+    """For the title of each table, the function that makes the pairs of programs to time."""
     return {
         "training: output and gradients of input and parameters": lambda: training(dtype),
         "inference": lambda: inference(dtype),
@@ -103,7 +103,7 @@ def pairs(
     program: Callable[[jaxnorm.models.Norm], Compiled],
     copy: Callable[[], Any] | None = None,
 ) -> list[Pair]:
-    """A program with each of our layers, paired with the same program with Flax's layer."""
+    """For each of our layers: `program` with our layer, paired with `program` with Flax's layer."""
     peer = program(partial(nnx.BatchNorm, dtype=dtype))
     measured = {name: program(partial(norm, dtype=dtype)) for name, norm in LAYERS.items()}
     return [

@@ -1,4 +1,4 @@
-"""Times of criteria and distances for VGG-16's layers, and of VGG-16 with half its channels."""
+"""Times of pruning criteria for VGG-16's layers, and of VGG-16 with half of its channels."""
 
 from collections.abc import Callable
 from functools import partial
@@ -43,7 +43,7 @@ def drawn() -> list[np.ndarray]:
 
 
 def criteria() -> list[Pair]:
-    """The scores of all four criteria, compared with PyTorch and with one Gram matrix per layer.
+    """All four criteria, compared with PyTorch, and with one matrix product V Vᵀ per layer.
 
     The criterion GM alone is also compared with SciPy's cdist in float64.
     """
@@ -70,7 +70,8 @@ def criteria() -> list[Pair]:
 def pytorch(host: list[np.ndarray]) -> Callable[[], list[Any]] | None:
     """The criteria's scores, computed in PyTorch.
 
-    Weiszfeld's iteration ends after a step of at most 10⁻⁶ of the result's norm, or 100 steps.
+    Weiszfeld's iteration ends when a step is at most 10⁻⁶ times the norm of the result, or after
+    100 steps.
     """
     torch = torch_on_all_cores("four criteria / PyTorch")
     if torch is None:

@@ -1,4 +1,4 @@
-"""Times two programs in turn, and measures the memory of their results and temporary arrays."""
+"""Measures the times and the memory of two programs whose calls alternate."""
 
 import os
 import time
@@ -14,7 +14,7 @@ from experiments.cli import say
 
 
 class Pair(NamedTuple):
-    """Two programs whose times are compared, and a copy of the data.
+    """Two programs whose times are compared, and a program that only copies the data.
 
     Attributes:
       name: The names of our program and of the other program, with a slash between them.

@@ -1,4 +1,4 @@
-"""Times of training steps of a ResNet-20 on images of CIFAR's shape, and of five vmapped seeds."""
+"""Times of training steps of a ResNet-20 on images of CIFAR's shape, for one and for five seeds."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ RUNS = 10
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
-    """The pairs of programs, by the title of their table."""
+    """For the title of each table, the function that makes the pairs of programs to time."""
     title = f"{STEPS} training steps of a ResNet-20 on batches of {RECIPE.batch_size} images"
     return {
         title: steps,
@@ -55,7 +55,7 @@ def steps() -> list[Pair]:
 
 
 def training_loop(images: Images, recipe: Recipe) -> Callable[[], Any]:
-    """Training steps as in `train.py`, which also load batches, crop images and read the loss."""
+    """Steps of the loop of `train.py`, which also loads batches, crops images and reads losses."""
     return train_steps(Trainer(recipe, images, mesh_of(1)), (0,))
 
 
@@ -73,7 +73,7 @@ def train_steps(trainer: Trainer, seeds: tuple[int, ...]) -> Callable[[], Any]:
 
 
 def bare(images: Images) -> Callable[[], Any]:
-    """A run of only the compiled step: one batch in memory, without data loading or crops."""
+    """The compiled step alone: all steps use one batch in memory, without crops."""
     batch = images._replace(
         x_train=images.x_train[: RECIPE.batch_size], y_train=images.y_train[: RECIPE.batch_size]
     )

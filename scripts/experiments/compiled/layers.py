@@ -34,10 +34,11 @@ Layer = Callable[[dict[str, Array], Running, Array, Mode], tuple[Array, Running]
 
 
 class Limits(NamedTuple):
-    """Limits of HBM traffic, and of temporary memory beyond that of Flax's layer.
+    """Limits of the HBM traffic and the temporary memory of our layer.
 
-    Traffic is divided by the traffic of Flax's layer. Memory is divided by n, the bytes of the
-    input. None means that there is no limit.
+    Traffic is divided by the traffic of Flax's layer. The memory of Flax's layer is subtracted from
+    the memory of ours, and the difference is divided by the bytes of the input. None means no
+    limit.
     """
 
     traffic: float | None = None

@@ -93,7 +93,7 @@ def called(instruction: Instruction) -> str:
 
 
 def branches(instruction: Instruction) -> list[str]:
-    """The names of the computations of which a conditional runs one."""
+    """The names of the computations that are the branches of a conditional."""
     listed = attribute(instruction, r"branch_computations=\{([^}]*)\}")
     return [name.strip().lstrip("%") for name in listed.split(",") if name] + re.findall(
         r"(?:true|false)_computation=%?([\w.\-]+)", instruction.attributes
@@ -103,9 +103,9 @@ def branches(instruction: Instruction) -> list[str]:
 def trip_count(program: Program, loop: Instruction) -> int | None:
     """The number of iterations of a `while` loop.
 
-    The result is the number that XLA states. If XLA states none, and the condition is only that a
-    counter is below a constant, the counter is assumed to start at 0, and the result is the
-    constant. In all other cases, the result is None.
+    The result is the number that XLA states. If XLA states no number, the condition of the loop may
+    be that a counter is below a constant. Then the counter is assumed to start at 0, and the result
+    is the constant. In all other cases, the result is None.
     """
     stated = attribute(loop, r'known_trip_count":\{"n":"(\d+)"')
     if stated:

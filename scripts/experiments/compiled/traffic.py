@@ -8,9 +8,8 @@ memory, and the padding of tiles. The body of a loop is counted once for each it
 the number of iterations is unknown. Of the branches of a conditional, only the branch with the most
 traffic is counted.
 
-The traffic does not include three things: caches between HBM and a GPU's cores (50 MB on an H100),
-several passes of a sort or a scatter, and the second read of an operand that one kernel reads at
-two places.
+The traffic ignores three effects. Caches between HBM and a GPU's cores (50 MB on an H100) can
+reduce the traffic. A sort or a scatter can need several passes. A kernel can read an operand twice.
 """
 
 import re

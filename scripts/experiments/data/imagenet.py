@@ -40,7 +40,7 @@ class Records(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """The part of every batch that is read by the process with number `process`, of `processes`."""
+    """The part of every batch that the process with the number `process` reads."""
 
     process: int = 0
     processes: int = 1
@@ -115,10 +115,10 @@ def ten_crops(image: Image.Image, *, crop: int) -> list[Pixels]:
 
 
 def multi_scale_crops(image: Image.Image, *, crop: int, scales: Sequence[int]) -> list[Pixels]:
-    """Evaluation 1 of Table 3: crops at several scales; 42 crops at the paper's five scales.
+    """Evaluation 1 of the unitization paper's Table 3: crops at several scales.
 
     A scale whose shorter side is as long as the crop's side has two crops: the center and its
-    mirror image. Every other scale has ten crops.
+    mirror image. Every other scale has ten crops. The five scales of the paper have 42 crops.
     """
     views = []
     for shorter in scales:
@@ -128,7 +128,7 @@ def multi_scale_crops(image: Image.Image, *, crop: int, scales: Sequence[int]) -
 
 
 def whole_images(image: Image.Image, *, scales: Sequence[int]) -> list[Pixels]:
-    """Evaluation 2 of Table 3: the whole image, at every scale.
+    """Evaluation 2 of the unitization paper's Table 3: the whole image, at every scale.
 
     The shorter side is resized to the scale. The longer side is rounded to a multiple of 32, but is
     not shorter than the scale. Therefore images of nearly the same shape share a compiled program.

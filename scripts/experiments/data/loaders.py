@@ -127,7 +127,7 @@ class StreamingLoader:
         self._next: tuple[int, int] | None = None  # the seed and the number of the next batch
 
     def epoch(self, seed: Int[Array, ""], epoch: int, step: int) -> Iterator[Any]:
-        """The batches from step `step` of an epoch on; the iterator goes on into later epochs."""
+        """The batches from step `step` of an epoch on; the iterator continues into later epochs."""
         wanted = (int(seed), epoch * self._steps + step)
         if wanted != self._next:
             self.close()

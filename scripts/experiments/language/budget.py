@@ -1,4 +1,4 @@
-"""Chooses how many units remain: the number that an option gives, or as many as a budget allows."""
+"""Chooses how many units (layers, heads, channels, experts) of a language model remain."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from experiments.language.naming import Sources
 from experiments.language.removal import Counts, counts, parameters
 
 SUFFIXES = {"K": 10**3, "M": 10**6, "B": 10**9}
-STEPS = 200  # the number of shares of the units that are tried, from 1/200 to 1
+STEPS = 200  # Shares k / STEPS of the units are tried, for k from 1 to STEPS.
 GPT2 = (
     "for gpt2, of which only layers and intermediate units can be removed, because config.json has "
     "no width of heads, and norms subtract a mean over hidden channels"
@@ -110,7 +110,7 @@ def check_units(model: Architecture, wanted: Wanted) -> None:
 def explicit(model: Architecture, wanted: Wanted) -> Counts:
     """The numbers of units that the options give.
 
-    For every other kind, the number of the whole decoder is used.
+    For every kind without an option, the number of the whole decoder is used.
 
     Raises:
       InputError: A number is outside the decoder's range, or would split a group of heads.

@@ -158,7 +158,7 @@ def choose(
 def of_layer(
     model: Architecture, p: Params, seen: "Seen | None", counts: Counts, score: Score, rng: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The key-value heads, intermediate units and experts of a layer that remain."""
+    """The indices of a layer's remaining key-value heads, intermediate units and experts."""
     groups = of_heads(model, p, seen, counts.groups, score, rng)
     if model.traits.mixture:
         experts = of_experts(model, p, seen, counts.experts, score, rng)
@@ -233,7 +233,7 @@ def influence(before: streams.Stream, after: streams.Stream) -> float:
 def of_heads(
     model: Architecture, p: Params, seen: Seen | None, count: int, score: Score, rng: Any
 ) -> np.ndarray:
-    """The key-value heads of a layer that remain."""
+    """The indices of a layer's remaining key-value heads."""
     width = model.head_dim * model.heads // model.groups
     if score == "random":
         return np.sort(rng.permutation(model.groups)[:count])
@@ -243,7 +243,7 @@ def of_heads(
 
 
 def of_intermediate(p: Params, seen: Seen | None, count: int, score: Score, rng: Any) -> np.ndarray:
-    """The intermediate units of a layer that remain."""
+    """The indices of a layer's remaining intermediate units."""
     kernel = p["mlp.down_proj.weight"]
     if score == "random":
         return np.sort(rng.permutation(kernel.shape[1])[:count])
@@ -255,7 +255,7 @@ def of_intermediate(p: Params, seen: Seen | None, count: int, score: Score, rng:
 def of_experts(
     model: Architecture, p: Params, seen: Seen | None, count: int, score: Score, rng: Any
 ) -> np.ndarray:
-    """The experts of a layer that remain."""
+    """The indices of a layer's remaining experts."""
     if count == model.experts:
         return np.arange(count)
     if score == "random":
@@ -268,7 +268,7 @@ def of_experts(
 def of_inputs(
     kernel: np.ndarray, inputs: np.ndarray, width: int, count: int, score: Score
 ) -> np.ndarray:
-    """The remaining units, by scores on text; a unit has `width` inputs of a projection."""
+    """The units with the `count` largest scores on text; a unit is `width` inputs of `kernel`."""
     if count == kernel.shape[1] // width:
         return np.arange(count)
     if score == "reconstruction":
@@ -292,7 +292,7 @@ def hidden_scores(
 ) -> Float[np.ndarray, " hidden"]:
     """Scores of the residual stream's channels from one layer.
 
-    With `reconstruction`, channels have the scores of `wanda`.
+    The score `reconstruction` is replaced by `wanda`.
     """
     if score == "random":
         return np.zeros(model.hidden)

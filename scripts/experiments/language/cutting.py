@@ -153,7 +153,7 @@ def repair_layer(
 ) -> tuple[Layer, Stream, Stream]:
     """A fitted layer of the smaller decoder, and both decoders' residual streams after it.
 
-    Before the layer, x is the residual stream of the whole decoder, and y of the smaller decoder.
+    Here x and y are the residual streams of the whole and of the smaller decoder before the layer.
     """
     first, second = streams.norm_names(whole.model)
     small = solve_readers(plan, i, small, ATTENTION, whole, (x, y), first)
@@ -176,7 +176,7 @@ def repair_layer(
 def solve_experts(plan: Plan, small: Layer, after: Stream, y: Stream) -> Layer:
     """The smaller layer, whose experts' down projections are fitted by least squares.
 
-    Each projection is fitted to the error that the other experts leave.
+    In turn, each expert is fitted to `after` minus `y` minus the outputs of all other experts.
 
     Args:
       after: The residual stream of the whole decoder after the layer.
@@ -201,7 +201,7 @@ def solve_readers(
     both: tuple[Stream, Stream],
     norm: str,
 ) -> Layer:
-    """The smaller layer, whose projections `names` are fitted if they read a narrower stream.
+    """The smaller layer; if its stream has fewer channels, the projections `names` are fitted.
 
     The targets of the least squares are the outputs of the whole decoder's projections.
     """
@@ -232,10 +232,9 @@ def solve_writer(
     of_whole: tuple[Stream, Stream],
     of_small: tuple[Stream, Stream],
 ) -> Layer:
-    """The smaller layer, whose output projection `name` is fitted to the whole decoder.
+    """The smaller layer, whose output projection `name` is fitted to the whole decoder's stream.
 
-    If a norm follows the projection, the projection is fitted to the output of the whole projection
-    instead.
+    If a norm follows the projection, the target is the output of the whole decoder's projection.
 
     Args:
       of_whole: The inputs of the projection in the whole decoder, and the stream after it.

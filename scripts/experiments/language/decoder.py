@@ -1,9 +1,9 @@
-"""Decoders like Llama, as plain functions of parameters with the names of Llama's files.
+"""Decoders like Llama, as functions of parameters that have the names of Llama's files.
 
 The parameters of a layer are a dictionary with keys such as `self_attn.q_proj.weight`, without the
 prefix `model.layers.3.`. A kernel has the shape (outputs, inputs). A residual stream is an array
-(*batch, tokens, hidden). Models are run in at least float32. For a chip's traffic, the functions
-are only compiled, in bfloat16.
+(*batch, tokens, hidden). Models are run in at least float32. To count a chip's traffic, the
+functions are compiled in bfloat16 and not run.
 
 A layer has four steps: `attend`, `add_attention`, `activate`, `add_activations`. Between the steps,
 callers can measure, score and fit the inputs of the layer's two output projections. A mixture of
@@ -182,7 +182,7 @@ def perceptron_norm(model: Architecture) -> str:
 
 
 def normalize(model: Architecture, p: Params, name: str, x: Array) -> Array:
-    """`x` after the norm of the decoder's family, with the parameters that have the given name."""
+    """`x`, normalized by the norm `name`: a layer norm for GPT-2, an RMS norm for others."""
     if model.traits.gpt2:
         return layer_norm(model, x, p[f"{name}.weight"], p[f"{name}.bias"])
     return rms_norm(model, x, p[f"{name}.weight"])

@@ -13,7 +13,7 @@ from experiments.language.training import CONFIG
 
 
 def write(folder: Path, params: Mapping[str, Any]) -> None:
-    """Write a model of bytes, in place of an earlier model of the same sizes."""
+    """Write a model whose tokens are bytes, and replace an earlier model of the same sizes."""
     with files.in_use(folder), folders.staging(folder, replace=True) as new:
         folders.write(new, ((name, np.asarray(p)) for name, p in params.items()))
         for name, content in {

@@ -184,7 +184,7 @@ def staging(folder: Path, *, replace: bool = False) -> Iterator[Path]:
 def write(
     folder: Path, arrays: Iterable[tuple[str, np.ndarray]], *, shard_bytes: int = SHARD_BYTES
 ) -> int:
-    """Write tensors to shards as they are given, and then the index.
+    """Write tensors to shards in the given order, and then write the index.
 
     The function returns the number of elements of all tensors.
     """
@@ -217,7 +217,7 @@ def fill(
     stream: Iterator[tuple[str, np.ndarray]],
     shard_bytes: int,
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Write tensors to one shard until the shard is full, and then write the header before them."""
+    """Write tensors to one shard until it is full, and then write the header at its start."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     file.write(b" " * (8 + HEADER_BYTES))
     at, following = 0, first

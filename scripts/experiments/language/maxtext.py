@@ -120,7 +120,7 @@ def settings(model: Model, config: Mapping[str, Any]) -> dict[str, Any]:
     whole = model.architecture
     rope = config.get("rope_parameters") or config
     return {
-        # MaxText's own file of settings, with all settings that this file does not contain
+        # MaxText's own file, from which it reads the settings that are missing here
         "base_config": "base.yml",
         "decoder_block": whole.family,
         "base_emb_dim": whole.hidden,

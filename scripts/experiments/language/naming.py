@@ -47,7 +47,7 @@ LAYERS = "model.layers."
 
 
 class Part(NamedTuple):
-    """Some of the outputs of a bias or of a kernel (inputs, outputs), which is read transposed."""
+    """Some outputs of a kernel (inputs, outputs) or of a bias; `read` transposes a kernel."""
 
     tensor: Tensor
     start: int

@@ -128,7 +128,7 @@ def describe(
 def budget_of(
     folder: Path, keep: float | None, parameters: str | None, gigabytes: float | None
 ) -> int | None:
-    """The largest number of parameters by `keep`, a share, or by `parameters`; None without both.
+    """The largest number of parameters that `keep` (a share) or `parameters` allows, or None.
 
     Raises:
       InputError: More than one budget is given, or a budget is not a number.

@@ -75,7 +75,8 @@ class Counts(NamedTuple):
 class Selection(NamedTuple):
     """The indices of the units that remain, in ascending order.
 
-    Units inside layers are listed for each layer of the whole decoder.
+    The fields `groups`, `intermediate` and `experts` have an entry for each layer of the whole
+    decoder.
     """
 
     layers: np.ndarray

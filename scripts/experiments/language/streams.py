@@ -77,7 +77,7 @@ def norm_names(model: Architecture) -> tuple[str, str]:
 
 
 def batches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Parts of each array, with some sequences at a time."""
+    """Parts of all arrays, each with the next `BATCH` sequences."""
     for start in range(0, len(arrays[0]), BATCH):
         yield tuple(array[start : start + BATCH] for array in arrays)
 
@@ -89,7 +89,7 @@ def make_layer(model: Architecture, params: Params, layer: int, tokens: int) -> 
 
 
 def without_layers(model: Architecture) -> Architecture:
-    """The architecture without what differs between layers, so that programs are compiled once."""
+    """The architecture without fields that differ between layers, so that layers share programs."""
     return replace(model, windows=(), rates=())
 
 

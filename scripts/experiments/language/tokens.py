@@ -80,7 +80,7 @@ def divide(
 
     Sequences for repair and scores are drawn at random and do not overlap. The held-out sequences
     are evenly spaced and the same for every seed. If the rest of the text is short, there are fewer
-    than `held_out` of them.
+    than `held_out` held-out sequences.
 
     Raises:
       InputError: The text is too short.

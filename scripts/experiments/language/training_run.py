@@ -38,7 +38,7 @@ def train(settings: Settings, out: Path) -> tuple[Params, dict[str, Any]]:
     """Train the model, or resume its training, and measure the perplexity of held-out bytes.
 
     Raises:
-      InputError: The checkpoints in `out` are of other settings.
+      InputError: The checkpoints in `out` were made with other settings.
       StoppedError: A signal asked the run to end; the state is saved.
     """
     text, held_out = python_text.load()
@@ -75,7 +75,7 @@ def train(settings: Settings, out: Path) -> tuple[Params, dict[str, Any]]:
 
 
 def check_settings(notes: dict[str, Any], settings: Settings, out: Path) -> None:
-    """Raise if the checkpoints of `out` are of other settings than `settings`.
+    """Raise if the checkpoints in `out` were made with other settings.
 
     `every` may be another number, because `every` does not change weights. The checkpoints of
     earlier versions do not have settings.
@@ -102,7 +102,7 @@ def held_out_sequences(text: np.ndarray, length: int) -> np.ndarray:
 
 
 def log(notes: dict[str, Any], value: float, settings: Settings, seconds: float) -> None:
-    """Record the time. After every `LOGGED` steps, record and print the loss, too."""
+    """Record the time; after every `LOGGED` steps, also record and print the loss."""
     notes["seconds"] = seconds
     if notes["step"] % LOGGED == 0:
         notes["losses"].append([notes["step"], value])

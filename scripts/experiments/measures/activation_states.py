@@ -1,4 +1,4 @@
-"""States of a batch in random layers with recentering, for eight activations."""
+"""Stability of Gram matrices under random layers with recentering, for eight activations."""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,7 +29,7 @@ WIDTH, LAYERS, DRAWS, DRAWN = 1000, 400, 4, 10
 
 
 def measure(name: str) -> dict[str, Any]:
-    """For one activation: the map of angles, its fixed point, states of batches and networks."""
+    """Measure one activation: the map of angles, its fixed point, batches, and random networks."""
     function, kinks = ACTIVATIONS[name]
     with jax.enable_x64(True):
         kernel = jax.jit(mean_field.kernel_map, static_argnums=(0, 1))(function, kinks)
@@ -46,7 +46,7 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def batch(n: int, name: str) -> dict[str, Any]:
-    """The odd and the symmetric state of n samples and their stability, for activation `name`."""
+    """The odd and the symmetric Gram matrix of n samples, and the stability of both."""
     function, kinks = ACTIVATIONS[name]
     odd = odd_points.odd_stability(n, function, kinks)
     walk = odd_points.spread_distribution(n, WIDTH, function, kinks)

@@ -82,7 +82,7 @@ def above(results: dict[str, Any], threshold: float = 0.9) -> dict[str, tuple[in
 def rankings(
     kernels: Mapping[str, np.ndarray], *, ratio: float, gaussian_layers: int
 ) -> dict[str, Any]:
-    """The rankings and tests of every layer, and quantiles of Gaussian layers of every shape."""
+    """The rankings and tests of every layer, and quantiles over Gaussian layers of every shape."""
     filters = {
         name: np.asarray(pruning.filter_matrix(jnp.asarray(kernel, jnp.float32)))
         for name, kernel in kernels.items()
@@ -171,7 +171,7 @@ def _layer(
 
 
 def theory(expected: Callable[..., Array], *arguments: Any, **options: Any) -> float | None:
-    """An expected value for Gaussian filters; None for criteria other than the paper's four."""
+    """A value that theory gives for Gaussian filters; None for criteria without such a value."""
     try:
         return float(expected(*arguments, **options))
     except ValueError:

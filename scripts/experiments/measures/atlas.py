@@ -334,7 +334,7 @@ def _layer(state: Any, name: str) -> dict[str, Array]:
 def _measured(
     normalizer: str, outputs: Sequence[Array], parameters: Sequence[Mapping[str, Array]]
 ) -> dict[str, float | None]:
-    """The distances of an epoch and of the next step, and bounds on the epoch's distance.
+    """Distances between outputs of a layer, and bounds on the distance that one epoch causes.
 
     The first three elements of `outputs` are computed with statistics of the whole training set:
     before the epoch, after the epoch and after one more step. The last two are computed with
@@ -390,7 +390,7 @@ def certificate(
 
 
 def runs(seeds: int) -> Iterator[tuple[str, str, int]]:
-    """The task, normalizer and seed of every run; runs that are compared follow each other."""
+    """The task, normalizer and seed of every run; runs that are compared are neighbors."""
     for seed in range(seeds):
         for name in TASKS:
             for normalizer in NORMS:

@@ -29,7 +29,7 @@ QUICK_PRECISION = 1.5
 
 
 def quick_results(seed: int) -> list[dict[str, Any]]:
-    """The results of claims whose printed form is false, if a few draws decide both forms."""
+    """The results of the claims of `quick_claims`."""
     verdicts = claims.check_all(quick_claims(), jax.random.key(seed), precision=QUICK_PRECISION)
     return [result(verdict) for verdict in verdicts]
 
@@ -189,7 +189,7 @@ def _file(function: Callable) -> str:
 
 
 def _bounds(check: claims.Check, prediction: float) -> dict[str, Any]:
-    """The bounds with which a check compares.
+    """The bounds with which a check compares its number.
 
     For computed values, `side` and `against` are None.
     """

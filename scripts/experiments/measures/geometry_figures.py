@@ -149,7 +149,7 @@ def figure_6(seed: int) -> dict[str, Any]:
 
 
 def figure_7_and_8() -> dict[str, Any]:
-    """Figures 7 and 8: the two children of a neuron with two values, and of a neuron with three."""
+    """Figures 7 and 8: the children of a neuron that has two values, and of one that has three."""
     rows = {"7": jnp.array([0.0, 0, 0, 1, 1]), "8": jnp.array([0.0, 0, 2, 3, 3])}
     return {
         figure: {

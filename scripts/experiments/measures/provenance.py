@@ -17,7 +17,7 @@ NOT_SHARED = ("normalization", "crop", "scales", "test_scales")
 
 
 def settings(recipe: Recipe) -> dict[str, Any]:
-    """The fields of a recipe that runs of both normalizations share, for images in memory."""
+    """The recipe's fields except the normalization and the fields for streamed images."""
     return {name: value for name, value in asdict(recipe).items() if name not in NOT_SHARED}
 
 

@@ -124,7 +124,7 @@ def digest(settings: dict[str, Any], plan: Plan, run: Path) -> str:
 
 
 def layer_by_layer(network: Network, plan: Plan) -> dict[str, Any]:
-    """The accuracy after the channels with the lowest scores of a single group are removed.
+    """The accuracies if the channels with the lowest scores are removed from one group only.
 
     The result maps the first layer of each group to the accuracies, with one entry for each ratio.
     """

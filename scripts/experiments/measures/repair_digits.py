@@ -1,8 +1,9 @@
 """Prunes networks on digits, and repairs them without gradient steps.
 
-For a perceptron and a small convolutional network with batch norm, and for every seed, criterion
-and ratio, the test accuracy is measured after each repair. All repairs that need images use the
-same training images. Merging by clusters and the greedy choice of channels use no criterion.
+The networks are a perceptron and a small convolutional network, both with batch norm. For every
+seed, criterion and ratio, the test accuracy is measured after each repair. All repairs that need
+images use the same training images. Merging by clusters and the greedy choice of channels use no
+criterion.
 """
 
 import itertools

@@ -263,7 +263,7 @@ def train(program: Program, images: Images, exact: int, seed: int) -> Iterator[d
 class Follower:
     """The shift since the last epoch, and the moments, of a network's layers.
 
-    Both are measured for each kind of statistics.
+    Shift and moments are measured for each of the three kinds of statistics.
     """
 
     def __init__(self, program: Program, x: Array, probe: Array, exact: int):
@@ -311,7 +311,7 @@ class Follower:
     def _in_batches(self, state: tuple[Network, Array | None], x: Array) -> Outputs:
         """The outputs for images in batches.
 
-        The state is a network and a key. With a key, the images are divided into batches at random.
+        The state is a network and a key. Unless the key is None, the images are shuffled first.
         """
         network, key = state
         size = min(self.program.trainer.recipe.batch_size, len(x))

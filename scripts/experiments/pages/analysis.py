@@ -9,8 +9,8 @@ from experiments.pages.papers import criteria_defined, reference
 from experiments.pages.series import CRITERIA, pair_label
 from experiments.texts import shorten
 
-# The page says that the criteria remove nearly the same filters if, for every pair, ρ is above 0.9
-# in at least this share of the layers.
+# If, for every pair of criteria, ρ is above 0.9 in at least this share of the layers, the page says
+# that the criteria remove nearly the same filters.
 ALIKE = 0.8
 SHORT_LABELS = {"fermat": "F", "gm": "GM"}
 SHORT = {

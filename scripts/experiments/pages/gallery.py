@@ -61,7 +61,7 @@ def _read(name: str) -> Any:
 
 
 def draw(name: str) -> str:
-    """A page, which is equal to the page that the command of the result writes."""
+    """The page of a result; the command that measured the result writes the same page."""
     return PAGES[name](numbers(name))
 
 

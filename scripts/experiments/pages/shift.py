@@ -166,7 +166,7 @@ def _movements(runs: Runs, settled: int) -> list[dict[str, Any]]:
 def _by_normalization(
     runs: Runs, what: str, kind: str, moment: str, settled: int
 ) -> dict[str, np.ndarray]:
-    """For each normalization and seed, the mean over the epochs from `settled` on."""
+    """For each normalization and seed, the mean of a quantity over the epochs from `settled` on."""
     return {
         norm: np.array(
             [np.mean(run[what][kind][moment][settled:]) for run in select(runs, normalization=norm)]

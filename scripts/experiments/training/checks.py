@@ -43,7 +43,7 @@ def check_evaluations(recipe: Recipe, evaluations: tuple[Evaluation, ...]) -> No
 
 
 def check_trained(out: Path, *, needed: bool) -> None:
-    """If a checkpoint is `needed`, refuse a folder without a checkpoint before the folder is made.
+    """If a checkpoint is `needed`, refuse a folder that has none or that does not exist.
 
     Raises:
       InputError: The folder has no checkpoint.

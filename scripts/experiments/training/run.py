@@ -85,7 +85,7 @@ def prepare(
     """Prepare the folder of a run.
 
     The result is a function from the seeds of a group to the state before the first step. With
-    `evaluate_only`, `init_from` need not name the run whose weights started the run in `out`.
+    `evaluate_only`, `init_from` may be None even if the run in `out` started from other weights.
 
     Raises:
       InputError: The folder belongs to another run, or `init_from` has another network.

@@ -181,7 +181,7 @@ class Trainer:
         return {view: self._evaluate(network, view)[0] for view in views}
 
     def lower(self, seeds: Seeds = (0, 1)) -> jax.stages.Lowered:
-        """The program of one step before compilation; without vmap, of the first seed."""
+        """The program of a step before compilation; without vmap, the step is of the first seed."""
         seed = self._seed_array(seeds)
         shapes = self._state_shapes
         if self.vmaps_seeds:
