@@ -92,7 +92,7 @@ def size(tree: Any) -> int:
 
 
 def _channels(model: Architecture) -> tuple[int, int]:
-    """The numbers of removable and of all output channels, of arrays with two or more axes."""
+    """The numbers of removable and of all output channels in arrays with two or more axes."""
     groups = coupled_channels(model.apply, model.params, *model.inputs)
     leaves = [np.shape(leaf) for leaf in jax.tree.leaves(model.params)]
     total = sum(shape[model.outputs] for shape in leaves if len(shape) > 1)

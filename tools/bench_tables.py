@@ -29,7 +29,7 @@ def tables(found: dict[str, Any], subject: str, titles: str) -> str:
 
 
 def machine(found: dict[str, Any], subject: str) -> str:
-    """The machine, the date and the link of a file of results."""
+    """The machine and the date of a file of results, and a link to the file."""
     machine, options = found["environment"], found["options"]
     place = f"{machine['cores']} CPU cores"
     if machine["device"] != "cpu":

@@ -58,7 +58,7 @@ def main() -> int:
         for name, content in originals().items():
             load(written(folder, name, content), dense=True)
         gc.collect()
-        gc.freeze()  # forks share objects that the garbage collector skips
+        gc.freeze()  # the garbage collector skips these objects, so forks can share their memory
         for files in (crafted(), mutated(options.mutated, options.seed)):
             for name, content in files:
                 if options.only in name:

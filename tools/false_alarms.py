@@ -87,7 +87,7 @@ def _is_exact(part: Check) -> bool:
 
 
 def _off(z_scores: dict[str, list[float]]) -> dict[str, float]:
-    """The checks whose mean z-score over n keys differs significantly from 0, and √n · mean."""
+    """For checks whose mean z-score over n keys differs significantly from 0: √n times the mean."""
     means = {
         name: math.fsum(z) / math.sqrt(len(z))
         for name, z in z_scores.items()

@@ -1,8 +1,7 @@
 """The networks of the papers' tables and figures whose training takes hours, in training order.
 
-In the tables, one seed of every network comes before a second seed. Only the networks with batches
-of two images come after all seeds of the other networks. Therefore the finished results are the
-most useful ones, whenever the run stops.
+For tables, the first seeds of all networks are trained before any second seed, so that results are
+useful whenever the run stops. Only networks with batches of two images are trained at the end.
 """
 
 import itertools

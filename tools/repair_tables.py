@@ -53,7 +53,7 @@ def lines(table: Table, network: str) -> Iterator[str]:
 
 
 def accuracy(cells: Cells | None) -> str:
-    """The mean accuracy over the criteria, or of the control if `cells` has only the control."""
+    """The mean accuracy over criteria; over random choices if `cells` has only random choices."""
     if cells is None:
         return ""
     return percent(

@@ -343,7 +343,7 @@ def undocumented_names(namespace: str) -> Iterator[str]:
 
 
 def undocumented_options(function: Callable[..., Any]) -> list[str]:
-    """The options that a docstring neither names nor leaves to another function's docstring.
+    """The options that a docstring does not name; none if it refers to another docstring for them.
 
     Only keyword-only arguments are options. Positional arguments need no description.
     """
@@ -371,7 +371,7 @@ def public_names(module: object) -> dict[str, object]:
 def imports(
     module: Module, names: set[str], nodes: Callable[[ast.AST], Iterator[ast.AST]] | None = None
 ) -> Iterator[str]:
-    """The modules that `module` imports at load time, or that the nodes from `nodes` import."""
+    """The modules that `module` imports at load time, or in the nodes that `nodes` yields."""
     for node in (nodes or at_load)(module.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
