@@ -99,8 +99,9 @@ def prune(
       budget: The largest allowed cost of the result, instead of `ratios`. A number below 1 is a
         share of the cost of the whole network. A number of 1 or more is the cost itself. For
         several steps, pass a list of descending budgets.
-      cost: A function from a `Cost` to the number that `budget` limits, such as `lambda cost:
-        cost.parameters`. The default returns the multiply-accumulates at `inputs`.
+      cost: A function from a `Cost` to the number that `budget` limits, such as
+        `lambda cost: cost.parameters`. By default, `budget` limits the multiply-accumulates at
+        `inputs`.
       batch_sizes: Batch sizes at which the network is timed. For example, give `[32]` for
         `cost=lambda cost: cost.timings[32].milliseconds`. With `batch_sizes`, each step compiles
         and times a few networks.
@@ -115,22 +116,24 @@ def prune(
         as `{"mlp": 128, "attention": 8}`.
       equal_repeats: Whether repeated groups keep the same number of channels, for checkpoint
         formats with one width for all layers. Groups are repeated if their sizes are equal and the
-        names of their arrays differ only in numbers. `select` gets a set of repeated groups as one
-        group, whose scores are the mean of the sorted scores of these groups.
+        names of their arrays differ only in numbers. `select` gets each set of repeated groups as
+        one group. The scores of this group are the mean of the sorted scores of the repeated
+        groups.
       exclude: Names of layers that keep all filters. The name of a layer is one or more consecutive
         whole names of a path, such as `"stem"` or `"blocks/0"`.
       refine: A function that improves the choice of channels after `select`. The function gets
-        `(apply, params, groups, keep)` and returns a better `keep` that keeps as many channels of
-        each group. For example, pass `partial(swap_channels, batches=[(images,), ...])`.
-      fold: Whether the constant outputs of removed channels are added to the biases of the next
+        `(apply, params, groups, keep)` and returns a better `keep` that keeps the same number of
+        channels of each group. For example, pass
+        `partial(swap_channels, batches=[(images,), ...])`.
+      fold: Whether `prune` adds the constant outputs of removed channels to the biases of the next
         layers.
       repair: A function that is called instead of the folding of constant outputs. `repair` gets
-        `(apply, params, groups, keep)` and returns a tree with the shapes of `params`, from which
-        the channels are then removed. For example, pass `partial(least_squares, batches=[(images,),
-        ...])`.
-      resize: Whether `resized(apply, pruned.groups, pruned.keep)` runs the smaller tree. Set
-        `resize` if `apply` does not take its widths from `params`, or computes another function at
-        new widths.
+        `(apply, params, groups, keep)` and returns a tree with the shapes of `params`. The channels
+        are then removed from this tree. For example, pass
+        `partial(least_squares, batches=[(images,), ...])`.
+      resize: Whether `pruned.apply` is `resized(apply, pruned.groups, pruned.keep)`. Set `resize`
+        if `apply` does not take its widths from `params`, or computes another function at new
+        widths.
       recalibrate: A function, called after each removal, that maps the smaller tree to a tree with
         new running statistics, for example by `jaxnorm.nnx.recalibrate`.
       fine_tune: A function, called after each removal, that trains the smaller tree. The arguments
@@ -240,9 +243,10 @@ def _result(
 
 
 def _combine_keep(keep: Sequence[np.ndarray], some: Keep) -> tuple[np.ndarray, ...]:
-    """Masks of kept channels of the large network, from two sets of masks.
+    """Masks of the channels of the large network that remain after all steps so far.
 
-    `keep` has the masks of earlier steps, and `some` masks the channels that `keep` keeps.
+    `keep` has the masks of earlier steps. The masks `some` of this step have one element for each
+    channel that `keep` keeps.
     """
     both = tuple(np.copy(mask) for mask in keep)
     for mask, new in zip(both, some, strict=True):
@@ -260,7 +264,7 @@ def _check_functions(
     callback: Callable[[int, Pruned], object],
     resize: bool,
 ) -> None:
-    """Raise before any computation if a function does not accept the arguments it will get."""
+    """Raise if a function does not accept the arguments that `prune` will give to it."""
     pruned = (None,) if resize else ()
     example = "partial(channel_scores, criterion=pruning.CRITERIA['l1'])"
     like = "a tree and groups, as partial(channel_scores, criterion=...) is"
@@ -301,7 +305,7 @@ def _groups(
 
 
 def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
-    """The reasons why no channel can be removed; each reason names a line of the model's code."""
+    """The reasons why no channel can be removed, each with a line of the model's code."""
     inside = [report for report in reports if report.primitive not in ("input", "output")]
     outputs = [report for report in reports if report.primitive == "output"]
     found = dict.fromkeys((report.primitive, report.line) for report in inside or outputs)
@@ -334,7 +338,7 @@ def _selector(
     equal_repeats: bool,
     costs: Mapping[str, Any],
 ) -> Callable[..., Masks]:
-    """The function `select` with its options bound; options of the user's `partial` remain."""
+    """The function `select` with its options bound, except options of the user's `partial`."""
     default = select_within if option == "budget" else select_layerwise
     if select is not None:
         check_function(select, "select", "partial(select_globally, min_channels=8)")
@@ -364,7 +368,7 @@ def _costs(
     batch_sizes: Sequence[int],
     select: Select | None,
 ) -> dict[str, Any]:
-    """The arguments `cost` and `price` of `select_within`, and those that a `partial` has set."""
+    """The options `cost` and `price` of `select_within`, and options of the user's `partial`."""
     own, cost = getattr(select, "keywords", {}), cost or attrgetter("macs")
     at = cost_at(apply, params, groups, *inputs)
     if not batch_sizes:
@@ -394,7 +398,7 @@ def _goals(
 def _targets(
     ratios: Any, budget: Any, cost: Any, batch_sizes: Sequence[int]
 ) -> tuple[str, list[int | float]]:
-    """The name `ratio` or `budget` of the argument of `select`, and its values at all steps."""
+    """The option `ratio` or `budget` of `select`: its name, and its value at each step."""
     budgets = [budget] if isinstance(budget, int | float) else budget
     kinds = {"ratios": "a list, such as [0.5]", "budget": "a number, such as 0.5, or a list"}
     for (name, kind), numbers in zip(kinds.items(), (ratios, budgets), strict=True):

@@ -1,8 +1,8 @@
 """Detects that a network is in training mode and uses statistics of the batch.
 
 In training mode, a batch norm normalizes by the statistics of the batch, and updates running
-statistics. If a program computes new running statistics but does not return them, the network is in
-training mode by mistake.
+statistics. If a program computes new running statistics but does not return the new statistics, the
+network is in training mode by mistake.
 """
 
 from collections.abc import Sequence
@@ -35,10 +35,10 @@ def check_evaluation(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> None
 class _Value:
     """Facts about an array of the program.
 
-    If the array does not depend on inputs, `parameters` are the parameters of the array's size from
-    which the array is computed. `is_active` says that the array depends on inputs. `is_reduced`
-    says that the array is computed elementwise from reductions of activations, and possibly from
-    parameters and numbers.
+    If the array does not depend on inputs, `parameters` are the parameters from which the array is
+    computed and that have the size of the array. `is_active` says that the array depends on inputs.
+    `is_reduced` says that the array is computed elementwise from reductions of activations, such as
+    the mean of a batch, and possibly from parameters.
     """
 
     size: int
@@ -48,7 +48,7 @@ class _Value:
 
 
 def _lost_averages(program: Program, count: int) -> set[int]:
-    """The parameters that are added to statistics of the batch, in sums that no result uses.
+    """The parameters that are added to statistics of the batch, in sums that no result depends on.
 
     The parameters are the first `count` arguments of the program.
     """

@@ -26,7 +26,7 @@ from pruning.channels._removal.resizing import resized
 Widths = Sequence[int]
 """The number of remaining channels of each group."""
 Product = tuple[int, Sequence[Vector]]
-"""A factor and the channel ids of some axes; the product is the factor times the axes' sizes."""
+"""A product of a factor and the sizes of some axes: the factor, and the channel ids of the axes."""
 
 
 def cost_at(

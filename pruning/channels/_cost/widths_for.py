@@ -95,7 +95,7 @@ def widths_for(
 ) -> tuple[WidthCost, ...]:
     """The cost of the network at each width of one group, with a mark at widths that save enough.
 
-    For each width, `widths_for` keeps that number of channels of `group` and all channels of the
+    For each width, `widths_for` keeps this number of channels of `group` and all channels of all
     other groups, and compiles the network by `resized`. The default measure, `milliseconds`, times
     calls on the present device. For another device, pass shapes on a topology of
     `jax.experimental.topologies` as `jax.ShapeDtypeStruct(..., sharding=...)`, and choose a measure

@@ -1,9 +1,10 @@
 """Maps channel ids of operands to channel ids of results, for primitives with arithmetic.
 
 After removal, a sum over channels lacks the terms of the removed channels. Therefore these terms
-must be zero, or equal to each other. If they are equal but not zero, `resized` adds them to the sum
-again. The rule of a sum records which arrays must be zero or equal at removed channels. If no
-parameters make an array zero or equal, the rule pins the channels: it forbids their removal.
+must be zero, or equal to each other. If the terms are equal but not zero, `resized` adds the
+missing terms to the sum. The rule of a sum records which arrays must be zero or equal at removed
+channels. If no parameters make an array zero or equal, the rule forbids the removal of the
+channels.
 """
 
 from collections.abc import Callable, Sequence
@@ -142,11 +143,11 @@ def over_devices(
     *values: ChannelIds,
     summable: Callable[[ChannelIds], bool] = lambda value: False,
 ) -> Results:
-    """The channel ids of the result of a primitive that combines arrays of the devices of a mesh.
+    """The channel ids of the results of a collective, which combines the arrays of several devices.
 
-    Each device has all channels, and the primitive combines the arrays element by element, so the
-    primitive sums over no channels. If `jax.vmap` binds the axis name of the primitive, the
-    primitive becomes a reduction of the batched arrays.
+    Each device has all channels. A collective combines the arrays element by element, so it sums
+    over no channels. If `jax.vmap` binds the axis name of a collective, the collective becomes a
+    reduction of the batched arrays.
     """
     if _positions(eqn):
         return _reduce_axes(eqn, sets, values, summable)
@@ -200,10 +201,10 @@ def dot_general(eqn: Equation, sets: UnionFind, a: ChannelIds, b: ChannelIds) ->
 def ragged_dot(
     eqn: Equation, sets: UnionFind, a: ChannelIds, b: ChannelIds, *sizes: ChannelIds
 ) -> Results:
-    """The channel ids of a product of which each group of rows has a matrix of its own.
+    """The channel ids of a product that multiplies each group of rows by its own matrix.
 
-    `sizes` are the numbers of rows in each group, such as the tokens of each expert. Nothing
-    along the axes of rows and of groups of rows can be removed.
+    `sizes` has the number of rows in each group, such as the tokens of each expert. Removals along
+    the axes of rows and of groups are forbidden.
     """
     numbers = eqn.params["ragged_dot_dimension_numbers"]
     (rows,), dropped = numbers.lhs_ragged_dimensions, tuple(numbers.rhs_group_dimensions)
@@ -253,7 +254,7 @@ def convolution(eqn: Equation, sets: UnionFind, x: ChannelIds, kernel: ChannelId
         _contract(sets, (x, incoming), (kernel, kernel.axes[inputs]))
     elif groups == incoming.size:
         if is_free(incoming):
-            sets.pin(out)  # An input with a free axis is a constant, and keeps its size.
+            sets.pin(out)  # An input without channel ids is a constant, which keeps its size.
         out = sets.union(np.repeat(incoming, out.size // groups), out)
     else:
         _contract(sets, (x, incoming), (kernel, np.tile(kernel.axes[inputs], groups)))
@@ -275,10 +276,10 @@ def smaller_convolution(eqn: Equation, remain: Remain, values: Values, results: 
 
 
 def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds, Vector]) -> None:
-    """Unite the summed indices of two factors if one factor is zero at removed channels.
+    """Unite the summed channel ids of two factors if one factor is zero at removed channels.
 
-    Otherwise forbid a removal of the indices, which would change a sum over channels, such as the
-    sum in a norm, a mean or attention.
+    Otherwise forbid the removal of these channels, which would change the sum. Examples are the
+    sums in a norm, a mean or attention.
     """
     zero = [(value, axis) for value, axis in (a, b) if value.zero is not None]
     if not zero or any(is_free(axis) for _, axis in (a, b)):
@@ -286,7 +287,7 @@ def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds
         sets.pin(b[1])
     weights = [(value, axis) for value, axis in zero if value.given]
     chosen = [(value, axis) for value, axis in zero if value.chosen]
-    if not weights and len(chosen) == 1:  # a single factor that the data chose is the weight
+    if not weights and len(chosen) == 1:  # such as an expert's kernel, which a router chose
         weights = chosen
     factors, found = weights or zero[:1], bool(weights)
     sets.zeroed += [sets.requirement_of(value, axis, weight=found) for value, axis in factors]

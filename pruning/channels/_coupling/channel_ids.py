@@ -28,11 +28,11 @@ Zero = frozenset[tuple[int, ...]] | None
 The array is zero if at least one parameter of each tuple is zero. None says that the array may be
 nonzero.
 
-A sum has the tuples of all its terms. For a product, one tuple of each factor is joined to a tuple,
-in all combinations.
+A sum has the tuples of all its terms. For a product, each tuple of one factor is joined with each
+tuple of the other factor.
 """
-# The largest number of tuples that `_either` makes for a product. Without the limit, a product of k
-# sums of two terms would have 2ᵏ tuples.
+# The limit on the number of tuples of a product. Without the limit, a product of k sums of two
+# terms would have 2ᵏ tuples.
 MAX_TUPLES = 256
 
 
@@ -47,8 +47,8 @@ class ChannelIds(NamedTuple):
       number: The value of the array, if the array is a number in the program.
       nonzero: Whether the elements are nonzero if the parameters are nonzero.
       positive: Whether the elements are positive for any parameters, such as exp(x).
-      at_zero: The value of the elements at removed channels, if only numbers of the program decide
-        this value.
+      at_zero: The value of the elements at removed channels, if this value depends only on numbers
+        in the program.
       given: Whether the array is computed only from parameters and constants, like a weight.
       chosen: Whether data choose the array among weights, as a router chooses an expert's kernel.
       constant: Whether the array is computed from constants only, like a table of angles, or from
@@ -97,14 +97,14 @@ class Pinned(NamedTuple):
 
 
 class Requirement(NamedTuple):
-    """The requirement that an array is zero, uniform or nonzero at the channels `ids`.
+    """The requirement that an array is zero, nonzero or uniform (equal) at the channels `ids`.
 
     `parameters` are the parameters that make the array zero or uniform. The last of `equations` is
     the equation with this requirement. `given` has the same meaning as in `ChannelIds`. If a
     product sums over an axis of a weight, `incoming` has the numbers of the parameters' axes from
     which the axis is made. Otherwise `incoming` is None. If the array must be nonzero, `finite`
-    says whether the result is finite even if the parameters are zero. The array may be under a
-    root, of which only the derivative is then infinite, or always positive, as a sum of exp(x).
+    says whether the result is finite even if the parameters are zero. For example, the array may be
+    under a root, or may always be positive, such as a sum of exp(x).
     """
 
     ids: Vector
@@ -119,11 +119,11 @@ class Split(NamedTuple):
     """Facts that decide along which axis the channels lie after a reshape has split their axis.
 
     Attributes:
-      longest: Whether the reshape shuffles channels or makes the feature maps of a convolution. The
-        channels are then along the longest of the new axes.
-      pinned: The axes of the result of which later equations read a single index or a maximum, such
-        as an axis of a gate and a value. The channels are along another axis, because channels
-        along such an axis could not be removed.
+      longest: Whether the reshape shuffles channels or makes the feature maps of a convolution. If
+        so, the channels are along the longest of the new axes.
+      pinned: The new axes along which later equations read a single index or a maximum. An example
+        is an axis of size 2 for a gate and a value. Channels along these axes could not be removed,
+        so the channels are along another axis.
     """
 
     longest: bool = False
@@ -263,7 +263,7 @@ class UnionFind:
     def new_pinned(self, count: int, name: tuple[str, str] | None = None) -> Vector:
         """New ids that forbid the removal of every channel with which they are united.
 
-        The recorded reason is the input `name`, or the equation that is being evaluated.
+        The recorded reason is the input or output `name`, or the equation that is being evaluated.
         """
         return fixed(count) if self.settled else np.repeat(self.pin(self.new(1), name=name), count)
 
@@ -290,7 +290,7 @@ class UnionFind:
         normed: bool = False,
         name: tuple[str, str] | None = None,
     ) -> None:
-        """Record what forbids the removal of `ids`, or makes them `normed`: `equations`, or `name`.
+        """Record that `equations` or `name` forbid the removal of `ids`, or make `ids` `normed`.
 
         `name` is an input or output of the program.
         """
@@ -342,10 +342,10 @@ class UnionFind:
     def zero_at(self, value: ChannelIds, axes: Sequence[Vector]) -> Zero:
         """The parameters that must be zero to make `value` zero at channels along `axes`.
 
-        `axes` are the axes of a result to whose shape `value` is broadcast. The result is None if
-        `value` may be nonzero at these channels, for example because it is free or broadcast along
-        a removable axis. If no channel is removable, no parameter needs to be zero, so the set of
-        parameters is empty.
+        `axes` are the axes of the array to whose shape `value` is broadcast. The function returns
+        None if `value` may be nonzero at these channels, for example because `value` is broadcast
+        along a removable axis. If no channel is removable, the function returns the empty set,
+        because no parameter needs to be zero.
         """
         if value.number == 0 or not any(map(self.removable, axes)):
             return frozenset()
@@ -379,7 +379,7 @@ class UnionFind:
         """The requirement that `value` is zero at the channels `ids`, or has equal elements there.
 
         Equal elements are required if no parameters make `value` zero. If `weight` is true, `value`
-        is a weight whose axis with these ids is summed by a product. A weight may be computed from
+        is a weight, and a product sums over its axis with these ids. A weight may be computed from
         several parameters, for example as their sum, which unites the ids of these parameters. At
         the first product with the weight, no ids of activations are united with the ids of the
         weight yet. Therefore, at this product, all axes with these ids are axes of parameters, and
@@ -416,10 +416,10 @@ class UnionFind:
     def split_axis(self, axis: Vector, sizes: Sequence[int], first: int) -> list[Vector]:
         """The channel ids of the axes into which `axis` is split by a reshape to `sizes`.
 
-        Ids are united until they vary along only one of the new axes. `splits` decides along which
-        axis, by default along the last but one. For example, if an axis is split into heads and the
-        width of a head, the ids vary along the heads. `first` is the number of the first new axis
-        in the result of the reshape.
+        Ids are united until they vary along only one of the new axes. `splits` decides which axis
+        this is; the default is the last but one. For example, if an axis is split into heads and
+        the width of a head, the ids vary along the heads. `first` is the number of the first new
+        axis in the result of the reshape.
         """
         if is_free(axis):
             return [free(n) for n in sizes]
@@ -459,7 +459,7 @@ class UnionFind:
         return found
 
     def pin_others(self, value: ChannelIds, untouched: Callable[[int], bool]) -> list[Vector]:
-        """The axes of `value`, after removals along all but the `untouched` axes are forbidden."""
+        """Forbid removals along all but the `untouched` axes of `value`, and return its axes."""
         return [axis if untouched(k) else self.pin(axis) for k, axis in enumerate(value.axes)]
 
 

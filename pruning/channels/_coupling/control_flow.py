@@ -36,7 +36,7 @@ from pruning.channels._program.interpret import interpret
 
 T = TypeVar("T")
 Ids = tuple[Sequence[Values], list[ChannelIds]]
-"""The channel ids of the arguments of each program inside an equation, and of the results."""
+"""The channel ids of the arguments of an equation's programs, and of the equation's results."""
 
 
 def evaluate(program: Program, sets: UnionFind, values: Values) -> list[ChannelIds]:
@@ -60,10 +60,10 @@ def ids_of_constant(array: Leaf) -> ChannelIds:
 
 
 def equation_ids(sets: UnionFind, eqn: Equation, operands: Values) -> Ids:
-    """The channel ids of the arguments of each program inside an equation, and of the results.
+    """The channel ids of the arguments of an equation's programs, and of the equation's results.
 
-    The attribute `uniform` of ids is preserved through `jit`, but not through other calls, branches
-    and loops.
+    The attribute `uniform` of `ChannelIds` passes through `jit`, but not through other calls,
+    branches and loops.
     """
     call, inner = call_of(eqn), subprograms(eqn)
     block = BLOCKS.get(eqn.primitive) or BLOCKS.get(eqn.primitive.name)
@@ -86,7 +86,7 @@ def equation_ids(sets: UnionFind, eqn: Equation, operands: Values) -> Ids:
 def cond_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
     """The channel ids of the results of a `cond`.
 
-    The ids of the results of all branches are united.
+    The channel ids of the results of all branches are united.
     """
     index, *operands = values
     branches = eqn.params["branches"]
@@ -103,8 +103,8 @@ def scan_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
     before, stacked = list(values[:constants]), []
     for value in values[whole:]:
         steps, *axes = value.axes
-        # The axis along which a scan reads parameters counts layers, not channels, so `fix` records
-        # no channel that cannot be removed.
+        # The axis along which a scan reads parameters counts layers, not channels. Therefore `fix`
+        # is called, which does not report channels that cannot be removed.
         (sets.fix if value.given else sets.pin)(steps)
         stacked.append(value._replace(axes=tuple(axes)))
 
@@ -151,8 +151,8 @@ def _reshard(
 ) -> list[ChannelIds]:
     """The channel ids of arrays that enter or leave a `shard_map`.
 
-    `variables` stand for the same arrays after they have entered or left. Their shapes differ from
-    the shapes before, because inside, each array is the part of one device.
+    `variables` are the same arrays on the other side of the border. Shapes on the two sides may
+    differ, because inside a `shard_map`, an array is the part of one device.
     """
 
     def axis(ids: Vector, names: Any, size: int) -> Vector:
@@ -184,8 +184,8 @@ def _settle_carry(
 ) -> tuple[list[ChannelIds], list[ChannelIds]]:
     """The channel ids of a loop's carry at every step, and of the results of the loop's body.
 
-    The body is the same program at every step. Therefore the body is evaluated until the facts
-    about the carry no longer change.
+    The body is the same program at every step. Therefore the body is evaluated again until the
+    facts about the carry no longer change.
     """
 
     def known(values: list[ChannelIds]) -> list[Any]:
@@ -205,10 +205,10 @@ def _settle_carry(
 
 
 def _name_free_axes(sets: UnionFind, number: int, value: ChannelIds) -> ChannelIds:
-    """The initial state `value` of a loop, with channel ids on its free axes.
+    """The initial state `value` of a loop, with new channel ids for its free axes.
 
-    For example, all axes of `jnp.zeros` are free. The axes get the same ids in each evaluation of
-    the loop. Later equations may unite these ids with channels.
+    An axis that a broadcast makes is free, such as each axis of `jnp.zeros`. An axis gets the same
+    ids in each evaluation of the loop. Later equations may unite these ids with channels.
     """
     axes = list(value.axes)
     for k, axis in enumerate(value.axes):

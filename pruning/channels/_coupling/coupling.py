@@ -193,8 +193,8 @@ def channels_of(
 ) -> TracedChannels:
     """The traced program of a model, with the channel ids of its arrays.
 
-    Channels of all inputs except the first `states` inputs cannot be removed. If `pin_outputs` is
-    true, channels of the outputs cannot be removed either.
+    Only the first `states` inputs have channels that can be removed. If `pin_outputs` is true,
+    channels of the outputs cannot be removed either.
     """
     (program, result), parameters = trace_apply(apply, params, inputs), describe(params)
     for variable in program.jaxpr.invars:
@@ -294,7 +294,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
 
 
 def _pin_ambiguous(sets: UnionFind) -> None:
-    """Forbid the removal of channels at which some equation needs zeros and another nonzeros.
+    """Forbid the removal of channels at which one equation needs zeros, and another nonzero values.
 
     An operand whose requirement is `finite` may be zero where a sum needs zeros.
     """
@@ -302,7 +302,7 @@ def _pin_ambiguous(sets: UnionFind) -> None:
     summed = [factor for factor in sets.zeroed if not factor.given]
 
     def at_zero(divisor: Requirement) -> np.ndarray:
-        """The channels at which their removal makes the divisor zero, because a sum needs zeros."""
+        """The channels whose removal makes the divisor zero, because a sum needs zeros."""
         parameters = divisor.parameters or ()
         needed = [
             np.concatenate([zeroed.get(i, fixed(0)) for i in either]) for either in parameters
@@ -331,7 +331,7 @@ def _singular(sets: UnionFind) -> np.ndarray:
 
 
 def _zero_requirements(sets: UnionFind) -> dict[int, np.ndarray]:
-    """For each parameter, the channels at which a removal requires zeros in the parameter.
+    """For each parameter, the channels at which it must be zero if they are removed.
 
     The channels are roots of channel ids. A sum over channels requires that its terms are zero at
     removed channels. A term that is a product is zero if any one of its parameters is zero, so only

@@ -22,7 +22,7 @@ class Position(NamedTuple):
 
     Attributes:
       path: The names on the path from the root of the tree to the array, joined by `/`.
-      axis: The axis from which channels are cut.
+      axis: The axis from which channels are removed.
       indices: The indices of the channels along the axis, (size, repeats), with one row for each
         channel. A channel has several indices if, for example, a feature map is flattened.
       incoming: Whether the model sums over the axis, as over the input axis of a kernel.
@@ -38,7 +38,7 @@ class Position(NamedTuple):
     masked: bool = True
 
     def __repr__(self) -> str:
-        """The position in short form without its indices, of which there may be thousands."""
+        """The position without its indices, of which there may be thousands."""
         incoming = ", incoming" if self.incoming else ""
         return f"<axis {self.axis} of {self.path}{incoming}>"
 
@@ -46,7 +46,7 @@ class Position(NamedTuple):
 class ChannelGroup(NamedTuple):
     """A group of `size` channels that lie in the same arrays. Each channel can be removed alone.
 
-    If `normed` is true, the model sums over the channels of the group, as a norm does, or a
+    `normed` is true if the model sums over the channels of the group, as a norm does, or if a
     constant of the model varies along these channels. If channels of a `normed` group are removed,
     only `resized` can run the smaller model.
     """

@@ -49,8 +49,8 @@ def reshape(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
     old, new = shape_of(eqn.invars[0]), shape_of(eqn.outvars[0])
     if 0 in old:
         return unknown(eqn, sets, value)
-    # A reshape with `dimensions`, as in a `vmap` of a convolution over kernels, first transposes to
-    # this order of axes.
+    # A reshape with `dimensions`, as in a `vmap` of a convolution over kernels, first transposes
+    # its operand to the order `dimensions`.
     order, axes = eqn.params["dimensions"] or range(len(old)), []
     for before, after in _factors([old[k] for k in order], new):
         merged = sets.merge([value.axes[order[k]] for k in before])
@@ -108,7 +108,7 @@ def iota(eqn: Equation, sets: UnionFind) -> Results:
 def concatenate(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     axis = eqn.params["dimension"]
     parts = (v.axes[axis] for v in values)
-    # An operand that is free along this axis keeps its size, so the ids of the axis become fixed.
+    # An operand without channel ids along the axis keeps its size, so its ids become `FIXED`.
     parts = [fixed(p.size) if is_free(p) else p for p in parts]
     axes = [
         np.concatenate(parts) if k == axis else reduce(sets.union, [v.axes[k] for v in values])
@@ -265,7 +265,7 @@ def smaller_gather(eqn: Equation, remain: Remain, values: Values, results: Value
 
 
 def smaller_shape(name: str) -> Callable[..., Options]:
-    """A field `smaller` of `Rule`, for primitives whose parameter `name` is the result's shape."""
+    """The field `smaller` of `Rule` for primitives whose parameter `name` is the result's shape."""
     return lambda eqn, remain, values, results: {name: sizes(remain, results[0])}
 
 

@@ -1,12 +1,12 @@
 """A table of facts about primitives, with one row for each primitive.
 
 Most analyses of traced programs in `pruning` use the table. A row says which axes of operands and
-results correspond, when results are zero or equal along channels, and which operands must not be
-zero. The row also gives the parameters of the primitive for smaller shapes, and says whether the
-primitive is a product with a kernel, a sum or a scale. To add a primitive, add a row to the table.
-The test `tests/pruning/test_rows.py` compares nearly all rows with results of their primitives. If
-a primitive has no row, no channel of its operands can be removed. Calls, branches and loops need no
-row: the module `control_flow` analyzes the programs inside them.
+results correspond, under which conditions results are zero or equal along channels, and which
+operands must not be zero. The row also gives the parameters of the primitive for smaller shapes,
+and says whether the primitive is a product with a kernel, a sum or a scale. To add a primitive, add
+a row to the table. The test `tests/pruning/test_rows.py` compares nearly all rows with results of
+their primitives. If a primitive has no row, no channel of its operands can be removed. Calls,
+branches and loops need no row: the module `control_flow` analyzes the programs inside them.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,9 +39,9 @@ class Rule(NamedTuple):
         make the operands zero.
       uniform: Whether the results are known to be equal along channels if all operands are equal
         along these channels.
-      nonzero: When the result is never zero. The value "always" needs no condition, and "all" needs
-        all operands to be nonzero. The value "positive" needs one operand to be a positive number,
-        such as the eps that is added to a variance.
+      nonzero: The condition under which the result is not zero. "always" means no condition, "all"
+        means that all operands are nonzero, and "positive" means that one operand is a positive
+        number, such as the eps that is added to a variance.
       exponent: A function that returns the exponent of a power, from the operands that are numbers.
       singular: The operands that must not be zero, because the result or its derivative would be
         infinite or NaN.
@@ -58,7 +58,7 @@ class Rule(NamedTuple):
         if the other operand is fixed.
       linear: A function `linear(eqn, side)` that writes the primitive as a matrix product whose
         kernel is operand `side`.
-      random: Whether the primitive draws random bits, which are drawn for the whole width.
+      random: Whether the primitive draws random bits, which are drawn for the width before pruning.
       elementwise: Whether each element of the result depends only on the elements of the operands
         at the same index.
       sources: The operands whose elements the result contains. All other operands only choose among
@@ -300,8 +300,8 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelId
         facts["number"] = numbers[0] if rule.layout else None
     results = [r._replace(zero=rule.zero(eqn, sets, values, r), **facts) for r in results]
     # The primitive itself computes `at_zero`, the value at removed channels: for example, the
-    # divisor 1 − exp(−|h|) is zero where h is zero. JAX's checks are off, because `at_zero` may be
-    # infinite or NaN.
+    # divisor 1 − exp(−|h|) is zero where h is zero. JAX's checks for infinity and NaN are off,
+    # because `at_zero` may be infinite or NaN.
     known = [v.at_zero if v.zero is None else 0.0 for v in values]
     at_zero = known[0] if rule.layout else None
     if rule.elementwise and None not in known:

@@ -48,8 +48,8 @@ def splits_of(program: Program) -> dict[int, Split]:
 def _reached(eqn: Equation, readers: Readers) -> Iterator[tuple[Equation, tuple[int, ...], bool]]:
     """The equations that read the result of `eqn`, also after transposes and elementwise functions.
 
-    For each axis that the equation reads, the tuple has the number of this axis in the result of
-    `eqn`. The last value says whether the equation reads the result after an elementwise function.
+    With each equation comes a tuple with the axes of the result of `eqn`, in the order in which the
+    equation reads them. The Boolean says whether an elementwise function comes before the equation.
     """
     left = [(eqn.outvars[0], tuple(range(len(shape_of(eqn.outvars[0])))), False)]
     seen: set[int] = set()

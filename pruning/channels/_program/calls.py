@@ -4,7 +4,7 @@ A call is an equation that only runs another program, such as `jit`, `jax.checkp
 with a custom derivative rule. The called program is a parameter of the equation. With the flags
 `jax_custom_jvp3`, `jax_custom_vjp3` and `jax_remat3`, JAX 0.12 writes `jax.checkpoint` and custom
 derivative rules as a `HiPrim`, whose method `expand` returns the program. This module reads both
-kinds of calls and evaluates equations.
+formats.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,10 +36,7 @@ KINDS = {
     "custom_vjp_call": "custom_vjp",
 }
 HI_KINDS = {"RematTraced": "checkpoint", "CustomJVPTraced": "custom_jvp"}
-"""The kind of call for each class of `HiPrim`.
-
-The kind of all other classes is `custom_vjp`.
-"""
+"""The kind of call for each class of `HiPrim`; the kind of all other classes is `custom_vjp`."""
 
 
 class Call(NamedTuple):
@@ -107,8 +104,8 @@ def evaluate_equation(
 ) -> list[Leaf]:
     """The results of an equation for given operands.
 
-    If `params` are given, they replace the parameters of the equation. If this function is traced,
-    the new equation comes from the line of the model's code from which `eqn` comes.
+    If `params` are given, they replace the parameters of the equation. If the evaluation is traced,
+    the new equation has the source line of `eqn`.
     """
     params = eqn.params if params is None else params
     source = eqn.source_info

@@ -68,8 +68,8 @@ def interpret(
 
     `constant(array)` returns the value of a constant, and `step(eqn, operands)` returns the results
     of an equation. By default, the interpreter evaluates the equations inside calls one by one. If
-    `enter_calls` is false, `step` gets each call as one equation. The interpreter releases an array
-    after the last equation that reads the array.
+    `enter_calls` is false, `step` gets each call as one equation. After the last equation that
+    reads a value, the interpreter deletes the value.
     """
     jaxpr = program.jaxpr
     readers = {v: eqn for eqn in jaxpr.eqns for v in eqn.invars if not is_literal(v)}

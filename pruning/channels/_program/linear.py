@@ -43,7 +43,7 @@ class Product(NamedTuple):
         return _matrices(y, *self.of_outputs)
 
     def squares(self, x: Array) -> Array:
-        """The sum Σ x² of the inputs x that each row of the matrix multiplies, (groups, inputs)."""
+        """For each row of the matrix, the sum Σ x² of the inputs x that the row multiplies."""
         return jnp.square(self.inputs(x)).sum(1)
 
     def output_axes(self) -> tuple[Axes, Axes]:
@@ -65,7 +65,7 @@ class Convolution(NamedTuple):
     def inputs(self, x: Array) -> Array:
         """The inputs as matrices with one row for each window.
 
-        In a row, the elements of one channel are next to each other.
+        In a row, the elements of a channel are next to each other.
         """
         x = x.transpose(self.axes[0])
         edges = zip(self.padding, self.input_dilation, strict=True)
@@ -97,10 +97,10 @@ class Convolution(NamedTuple):
         return y.reshape(self.groups, outputs, math.prod(y.shape[1:])).swapaxes(1, 2)
 
     def squares(self, x: Array) -> Array:
-        """The sum Σ x² over the feature map that each row of the matrix multiplies.
+        """For each row of the matrix, the sum Σ x² over the feature map x that the row multiplies.
 
-        The result has the shape (groups, inputs). For each offset in the window, the result has the
-        sum over the whole feature map.
+        The result has the shape (groups, inputs). The offset of a row in the window is ignored: the
+        sum runs over the whole feature map.
         """
         maps = jnp.square(x.transpose(self.axes[0])).sum((0, *range(2, x.ndim)))
         return jnp.repeat(maps, math.prod(self.window)).reshape(self.groups, -1)

@@ -24,8 +24,8 @@ def line_of(equations: Sequence[Equation]) -> str:
     """The line of the model's code from which the last equation comes.
 
     The result is the innermost line outside Python's standard library, `pruning.channels` and the
-    `FRAMEWORKS`. If the last equation has no such line, the result is a line of an equation around
-    the last equation. If no equation has such a line, the result is a line of a framework, or an
+    `FRAMEWORKS`. If the last equation has no such line, an earlier equation, which contains the
+    last, gives the line. If no equation has such a line, the result is a line of a framework, or an
     empty string.
     """
     for eqn in reversed(equations):
@@ -45,7 +45,7 @@ def line_of_error(error: Exception) -> str:
 
 
 def at(line: str) -> str:
-    """The text " at LINE" for the end of a sentence, or an empty text if there is no line."""
+    """The text " at LINE", or an empty text if `line` is empty."""
     return f" at {line}" if line else ""
 
 
@@ -59,8 +59,8 @@ def _of_library(filename: str) -> bool:
 def _folders(modules: int) -> tuple[str, ...]:
     """The folders of `pruning.channels` and of the loaded frameworks.
 
-    The argument `modules` is the number of loaded modules. The result is cached for each number, so
-    the result is computed again after an import of a framework.
+    The argument `modules` is the number of loaded modules. Because the result is cached for each
+    number, it is computed again after an import of a framework.
     """
     loaded = (sys.modules.get(name) for name in FRAMEWORKS.split())
     files = (getattr(module, "__file__", None) for module in loaded)

@@ -30,7 +30,7 @@ from pruning.channels._program.interpret import check_apply
 from pruning.channels._removal.removal import check_smaller, keep_masks
 from pruning.channels._removal.resizing import Resized, resized
 
-# Orbax's suffix of the folder of a step whose saving has not ended
+# Orbax's suffix for the folder of a step that is not completely saved
 UNFINISHED = ".orbax-checkpoint-tmp"
 Notes = dict[str, Any]
 """The metadata of a checkpoint, which is stored as JSON."""
@@ -102,7 +102,7 @@ def save_pruned(
 
     Raises:
       TypeError: `pruned` is not a `Pruned` but, for example, a model from `pruning.nnx.prune`.
-      ValueError: The arrays of `pruned.params` are not those that remain after the removal.
+      ValueError: The arrays of `pruned.params` do not have the shapes after removal.
     """
     if not isinstance(pruned, Pruned):
         raise TypeError(
@@ -299,7 +299,7 @@ def _read_tree(written: Any, leaves: Iterator[Leaf]) -> Tree:
 def resume(
     checkpoint_dir: Path | str, start: Pruned, apply: Apply, ratios: Sequence[int | float]
 ) -> tuple[Pruned, int, int | None]:
-    """The network that an earlier run of `prune` saved, and the number of pruning steps so far.
+    """The network that an earlier run of `prune` saved, and the number of completed pruning steps.
 
     The third result is the checksum of the arrays before pruning, or None. If there is no
     checkpoint, the first two results are `start`, the network before pruning, and 0. `apply` is the

@@ -146,7 +146,7 @@ def remaining_groups(
 
 
 def check_smaller(params: Tree, groups: Sequence[ChannelGroup], keep: Sequence[np.ndarray]) -> None:
-    """Raise `ValueError` unless the arrays of `params` are those that remain after removal."""
+    """Raise `ValueError` unless the arrays of `params` have the shapes after removal."""
     if not groups:
         return
     smaller, found = remaining_groups(groups, keep)[0].parameters, describe(params)
@@ -268,10 +268,10 @@ def name(group: ChannelGroup) -> str:
 def producers(group: ChannelGroup) -> tuple[Position, ...]:
     """The positions of the filters that make a group's channels.
 
-    The result has the positions in kernels on axes over which the model does not sum. If the model
-    sums over the axes of all these positions, as between two factors of a matrix, the result has
-    all positions in kernels. An array is a kernel if it has another axis of size 2 or more besides
-    the axis of the channels. If the group has no kernel, all its arrays count as kernels.
+    The result has the positions in kernels, on axes over which the model does not sum. If the model
+    sums over all axes with these channels, as between two factors of a matrix, the result has all
+    positions in kernels. An array is a kernel if it has another axis of size 2 or more besides the
+    axis of the channels. If the group has no kernel, all its arrays count as kernels.
     """
     shapes = dict(zip(group.parameters.paths, group.parameters.shapes, strict=True))
     kernels = [p for p in group.positions if np.prod(shapes[p.path]) > shapes[p.path][p.axis]]

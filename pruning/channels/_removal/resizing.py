@@ -49,7 +49,7 @@ from pruning.channels._removal.removal import Keep, check_keep, keep_masks
 from pruning.channels._removal.sizes import Shape, Sizes, first, large_tree, struct, trim_broadcast
 
 Arguments = Sequence[Values]
-"""The channel ids of the arguments of each program inside an equation."""
+"""For each program inside an equation, the channel ids of its arguments."""
 
 
 class Sized(NamedTuple):
@@ -91,7 +91,7 @@ def resized(
     compiled, differentiated and batched, and uses the model's rules of `jax.custom_jvp` and
     `jax.custom_vjp`.
 
-    `apply` may be another function than the one that was traced to find the groups, such as a
+    `apply` may differ from the function whose groups were read. For example, `apply` may be a
     training step. Random bits are drawn for the whole width and then cut, so dropout drops the same
     elements as in the masked network. If a result has channels, such as a hidden activation, a
     gradient or a new statistic of a batch norm, the result has only the remaining channels.
@@ -236,7 +236,7 @@ class Resizing:
         return [v.array for v in self.run(program, list(map(Sized, arrays, ids)))]
 
     def removed(self, eqn: Equation, values: Sequence[Sized], axis: int) -> Leaf:
-        """The common value of an equation's result at all channels that an axis loses."""
+        """The common value of an equation's result at all removed channels of an axis."""
         pairs = zip(values, corresponding_axes(eqn), strict=True)
         operands = [v.removed(axes.index(axis)) if axis in axes else v.array for v, axes in pairs]
         _, (ids, *_) = equation_ids(self.sets, eqn, [v.ids for v in values])
@@ -247,8 +247,7 @@ class Resizing:
     def removed_sum(self, eqn: Equation, value: Sized) -> Leaf:
         """The part of a sum over channels that comes from removed channels.
 
-        The part is zero if the removed channels are zero; removed channels that are not zero are
-        equal.
+        If the removed channels are not zero, they have one common value.
         """
         for axis in map(int, eqn.params["axes"] if value.ids.zero is None else ()):
             count = value.ids.axes[axis].size - value.array.shape[axis]
@@ -259,7 +258,7 @@ class Resizing:
     def call(
         self, eqn: Equation, call: Call, arrays: Sequence[Leaf], operands: Values, results: Values
     ) -> list[Leaf]:
-        """The results of a call with its `jax.checkpoint` or its custom derivative rule."""
+        """The results of a call, under its own `jax.checkpoint` or custom derivative rule."""
 
         def function(*arrays: Leaf) -> list[Leaf]:
             return self.arrays(call.program, arrays, operands)

@@ -20,7 +20,7 @@ def large_tree(params: Tree, groups: Sequence[ChannelGroup], keep: Sequence[np.n
     """The shapes of the arrays before removal, in a tree with the structure of `params`.
 
     Raises:
-      ValueError: The arrays of `params` are not those that remain after removal.
+      ValueError: The arrays of `params` do not have the shapes after removal.
     """
     leaves, structure = jax.tree.flatten(params)
     shapes = groups[0].parameters.shapes if groups else [np.shape(leaf) for leaf in leaves]
@@ -65,8 +65,8 @@ class Sizes:
     def remain(self, ids: Vector) -> Vector:
         """For each channel id, whether its channel remains after removal.
 
-        The ids of a loop's state are newer than the masks, so the set to which such an id now
-        belongs decides.
+        Ids of a loop's state are made after the masks. Such an id remains if its set of ids
+        remains.
         """
         roots, removed = self.sets.find(ids), self.sets.removed
         return ~removed[np.where(roots < removed.size, roots, FREE)]
@@ -105,7 +105,7 @@ def first(array: Leaf, shape: Shape) -> Leaf:
 def trim_broadcast(eqn: Equation, arrays: Sequence[Leaf], shape: Shape) -> list[Leaf]:
     """Cut the operands to the size of the result along axes that correspond to axes of the result.
 
-    Operands with free axes still have the size before removal.
+    Along broadcast axes, operands still have the size before removal.
     """
 
     def trim(x: Leaf, axes: Sequence[int | None]) -> Leaf:

@@ -67,9 +67,9 @@ def fold_constants(
     - The sum is inside a loop, a branch or a `shard_map`.
     - The model divides by an array of the group, or takes its logarithm or square root.
     - The group is `normed`: after a norm over the channels, the contribution depends on the inputs.
-    - The contribution at `inputs` differs from the contribution at other values.
+    - The contribution at `inputs` differs from the contribution at other inputs.
 
-    If one element of a bias is added to elements with different contributions, the mean
+    If one element of a bias is added to several sums with different contributions, the mean
     contribution is added. For example, if a convolution pads with zeros, the contribution is
     smaller along the edges of an image. If several sums share a bias, only the contribution to the
     first sum is added. In all other cases, the folding is exact. The contributions to later sums
@@ -149,7 +149,7 @@ def _other_values(x: Leaf) -> Leaf:
     """Values of the dtype and shape of an input, whose means differ from those of `x`.
 
     Integers stay in the range of `x`, because they may be indices, unless all are equal. Python
-    numbers and random keys stay as they are.
+    numbers and random keys do not change.
     """
     if not isinstance(x, np.ndarray | jax.Array) or not x.size:
         return x
@@ -166,7 +166,7 @@ Pair = tuple[Value, ...]
 
 
 class Folding:
-    """Evaluates two networks at once, and changes biases of the second to make their sums equal.
+    """Evaluates two networks at once, and changes biases of the second to make sums equal.
 
     Both networks are evaluated at two inputs. A change that differs between the inputs is no
     constant, and is dropped. If a sum is equal in both networks before any change, the parameter of
@@ -184,7 +184,7 @@ class Folding:
         self.paths, self.leaves, self.masks = paths, leaves, masks
         self.changes = {i: jnp.zeros_like(leaves[i]) for i in unchanged}
         self.altered: set[int] = set()
-        self.eps = 0.0  # the largest of all results, because float32 sums may have bfloat16 terms
+        self.eps = 0.0  # the largest machine epsilon of all dtypes so far
 
     def step(self, fact: Fact, eqn: Equation, pairs: Sequence[Pair]) -> list[Pair]:
         values = self.evaluate(fact, eqn, [pair[0] for pair in pairs])
@@ -202,8 +202,8 @@ class Folding:
         same = all(v.zeroed is v.masked for v in values)
         masked = zeroed if same else evaluate_equation(eqn, [v.masked for v in values])
         if fact.given and not same:
-            # A normed weight, for example, also changes at kept channels, but the change is no
-            # constant of a removed channel.
+            # If a weight is normalized, for example, it also changes at kept channels. This change
+            # is not a constant of a removed channel.
             masked = [jnp.where(m == 0, m, z) for m, z in zip(masked, zeroed, strict=True)]
         return list(map(Value, zeroed, masked))
 

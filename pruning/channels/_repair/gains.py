@@ -29,7 +29,8 @@ class Gain(NamedTuple):
         multiplied the outputs of the kernel, in the shape of the outputs.
       deviation: The value of `array` without the running standard deviations by which it was
         divided. For a batch norm, this value is the gain times the running standard deviation.
-      before: The parameters that were added to the outputs, or subtracted, before the first factor.
+      before: The parameters that were added to the outputs, or subtracted from them, before the
+        first factor.
       leaves: The parameters from which `array` is computed.
       variances: The parameters of `leaves` that are under a square root.
       addend: The parameter that the array equals, or that is a term of the array, or None.
@@ -71,9 +72,9 @@ NO_GAIN = Gain()
 def gains(network: Network, leaves: Sequence[Array]) -> dict[int, Gain]:
     """The gain of each kernel, by the index of the kernel in `leaves`.
 
-    The network must have no dead code. A kernel has no gain in the result if no parameter scales
-    its outputs, if its outputs are also read without the gain, or if a sum before the gain adds
-    something other than one parameter to the outputs.
+    The network must have no dead code. A kernel is missing from the result in three cases: no
+    parameter scales its outputs, its outputs are also read without the gain, or other arrays than
+    single parameters are added before the gain.
     """
     found = Gains(leaves)
     parameters = [

@@ -62,8 +62,8 @@ def least_squares(
     its outputs in the whole network. If the program adds a bias to the outputs or subtracts a
     running mean, the bias or the running mean is changed by the mean error of the outputs. The
     penalty λ is one value of `ridge` times the mean of Σ x̃² over the inputs that are not always
-    zero. The value of `ridge` with the smallest error on the last quarter of the batches (at least
-    one batch) is used, and then W is computed from all batches.
+    zero. The value of `ridge` is chosen by the error on the last quarter of the batches (at least
+    one batch). Then W is computed from all batches.
 
     Kernels are computed by Cholesky factorization on the host in float64, with one factorization
     for each group of a grouped convolution. The second moments of inputs and outputs are computed
@@ -201,7 +201,7 @@ class Repair:
         return any(whole is not pruned for whole, pruned in pairs)
 
     def results(self, eqn: Equation, values: Sequence[Arrays]) -> list[Arrays]:
-        """The results of an equation, which both networks share if they have the same operands."""
+        """The results of an equation, computed once if both networks have the same operands."""
         found: dict[tuple[int, ...], list[Leaf]] = {}
         rows = []
         for arrays in zip(*values, strict=True) if values else [()] * (2 * self.count):

@@ -46,15 +46,15 @@ def merge_channels(
 
     Call `merge_channels` before `remove_channels`.
 
-    Channels are compared by their filters, which are first scaled, and biases. If the network
-    divides the outputs of a filter by a running standard deviation, the filter is scaled to norm 1
-    times the gain of the batch norm and the running standard deviation. Without a running variance,
-    the filter is only multiplied by the gain of its outputs. If the inputs of the layer are white,
-    the distance between two scaled filters is the root mean square difference between the inputs of
-    the nonlinearity in the two channels, if additive shifts are ignored. After the merge, each
-    running mean is the running mean of a merged filter's outputs. Merged filters are scaled such
-    that, for white inputs, the variance of their outputs is the mean of the running variances of
-    the filters that were merged. Equal channels are merged without loss.
+    Channels are compared by their biases and their scaled filters. If the network divides the
+    outputs of a filter by a running standard deviation, the norm of the scaled filter is the gain
+    times this standard deviation. For a batch norm, this is about the learned scale. Without a
+    running variance, the filter is only multiplied by the gain of its outputs. If the inputs of the
+    layer are white, the distance between two scaled filters is the root mean square difference
+    between the inputs of the nonlinearity in the two channels, if additive shifts are ignored.
+    Running means are merged with the filters. Merged filters are scaled such that, for white
+    inputs, the variance of their outputs is the mean of the running variances of the filters that
+    were merged. Equal channels are merged without loss.
 
     The arguments `apply`, `params`, `groups` and `keep` are the same as for `fold_constants`.
 
@@ -112,8 +112,8 @@ def merge_channels(
 def _check_sums_and_constants(groups: Sequence[ChannelGroup], channels: TracedChannels) -> None:
     """Raise if an equation that is not a product with a kernel sums over channels of the groups.
 
-    The function also raises an error if a constant or random bits of the program vary along
-    channels of the groups, because channels with equal filters then have different outputs.
+    The function also raises an error if a constant or random bits vary along these channels,
+    because channels with equal filters then have different outputs.
     """
     sets = channels.sets
     for required in sets.zeroed:
@@ -210,7 +210,7 @@ class Merging:
         return np.asarray(gain.maker.kernel(matrix, leaf), np.float64)
 
     def vectors(self) -> list[Array]:
-        """Merge all arrays except kernels with a gain and parameters added before the gain."""
+        """Merge all arrays except kernels with a gain and parameters that are added before it."""
         return [
             self.merged(i, self.sign(i))
             if any(self.positions(i)) and i not in self.before and i not in self.found
@@ -219,9 +219,10 @@ class Merging:
         ]
 
     def sign(self, i: int) -> np.ndarray:
-        """The array of parameter `i`, multiplied by the signs of the gain that depends on `i`.
+        """Parameter `i`, multiplied by the signs of the gain that is computed from it.
 
-        After the merge, the gains are positive, and the filters have the signs of the old gains.
+        After the merge, gains are positive, because the filters are multiplied by the signs of the
+        old gains.
         """
         x, kernel = np.array(self.leaves[i]), self.factors.get(i)
         if kernel is None or i in self.found[kernel].variances:

@@ -88,7 +88,7 @@ class Fact(NamedTuple):
     Attributes:
       given: Whether the equation computes only from parameters and constants.
       addend: The parameter that is a term of the first result. If several parameters are terms,
-        this is the first of them.
+        `addend` is the first.
       kernel: The kernel by which the equation multiplies activations.
       once: Whether no other equation reads the parameter of `addend` or of `kernel`.
     """

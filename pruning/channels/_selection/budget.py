@@ -27,7 +27,7 @@ from pruning.channels._selection.choice import (
 
 CostOf = Callable[[Widths], int | float]
 Values = Float[np.ndarray, " _"]
-"""Minus the loss of a group that keeps its n best channels, plus a constant, for n = 0, 1, ..."""
+"""For n = 0, 1, ..., minus the loss of a group that keeps its n best channels, plus a constant."""
 
 
 def select_within(
@@ -45,15 +45,15 @@ def select_within(
 
     The algorithm is greedy: each step removes channels of the group in which the loss divided by
     the saved cost is smallest. The algorithm stops at the first widths whose cost is at most the
-    budget. Without `price`, steps with a large loss are then undone as long as the cost remains at
-    most the budget. Therefore the unused budget is less than the saving of the last step of any
-    group that lost channels. The loss of a group is −log(sum of the kept scores / sum of all scores
-    of the group), so scores of different layers need not have the same unit. Because of the
-    logarithm, the loss of one more channel is larger in a group that has already lost many
-    channels, as intended, because a bottleneck harms the whole network. If the cost is a sum over
-    groups, and each removed channel of a group saves no more than the previous channel, the loss
-    exceeds the smallest possible loss by at most the loss of the last step, Dantzig (1957). If a
-    layer connects two groups, the cost is not a sum over groups, and this bound does not hold.
+    budget. Without `price`, steps with a large loss are then undone while the cost does not exceed
+    the budget. After that, the unused budget is less than the saving of the last step of each
+    group. The loss of a group is −log(sum of the kept scores / sum of all scores of the group), so
+    scores of different layers need not have the same unit. Because of the logarithm, a channel
+    costs a larger loss if its group has already lost many channels. This protects the network from
+    bottlenecks. Suppose that the cost is a sum over groups, and that each removed channel saves no
+    more than the previously removed channel of its group. Then the loss exceeds the smallest
+    possible loss by at most the loss of the last step, Dantzig (1957). If a layer connects two
+    groups, the cost is not a sum over groups, and this bound does not hold.
 
     `select_within` runs on the host. With `price`, the algorithm chooses steps by `price`, and
     calls `cost` only about log₂(number of steps) times. Therefore, with `price`, a slow `cost` is
@@ -64,12 +64,12 @@ def select_within(
         earlier, and ∞ for channels that must be kept.
       budget: The largest allowed cost, in the unit of `cost`.
       cost: A function from the width of each group to the cost of the network. For example, pass
-        `lambda widths: at(widths).macs` with `at = cost_at(apply, params, groups, x)`. The cost of
-        a wider network must not be smaller.
+        `lambda widths: at(widths).macs` with `at = cost_at(apply, params, groups, x)`. A wider
+        network must not cost less.
       price: A faster function that estimates the cost, such as multiply-accumulates if `cost` is in
         milliseconds. The default is `cost`.
-      widths: For each group, the allowed widths besides the whole width, such as the widths that
-        `widths_for` marks. By default, all widths are allowed.
+      widths: For each group, the allowed widths, such as the widths that `widths_for` marks. The
+        whole width is always allowed. By default, all widths are allowed.
       min_channels: The smallest number of channels that a group keeps. A group with fewer channels
         keeps all channels.
       round_to: The number of kept channels of each group is a multiple of `round_to`, as in
@@ -124,7 +124,7 @@ def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
     """`Values` of a group, from its scores in ascending order."""
     descending = ascending[ascending > -np.inf][::-1]
     finite = descending[descending < np.inf]
-    descending = np.minimum(descending, finite.max(initial=0))  # channels of score ∞ are never cut
+    descending = np.minimum(descending, finite.max(initial=0))  # scores of ∞ are always kept
     if not normalize:
         return np.cumsum([0.0, *descending])
     if descending.size and descending[-1] < 0:
@@ -141,9 +141,9 @@ def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
 class Step(NamedTuple):
     """A step that makes a group narrower.
 
-    `rate`, by which steps are ordered, is the loss of the step divided by the price that it saves.
-    `number` counts the earlier steps of the group. `widths` and `price` are the widths of all
-    groups and the price after the step.
+    Steps are ordered by `rate`, the loss of the step divided by the saved price. `number` counts
+    the earlier steps of the group. `widths` and `price` are the widths of all groups and the price
+    of the network after the step.
     """
 
     rate: float
@@ -158,7 +158,7 @@ def _path(
 ) -> list[tuple[int, ...]]:
     """The widths of all groups after each step, from the widest network to the narrowest.
 
-    The saving of a step depends on the steps before it. Therefore the saving is computed again
+    How much a step saves depends on the steps before it. Therefore the saving is computed again
     before the step is taken.
     """
     path = [tuple(own.size - 1 for own in values)]
@@ -188,7 +188,7 @@ def _path(
 def _undo_steps(
     path: Sequence[tuple[int, ...]], values: Sequence[Values], budget: int | float, cost: CostOf
 ) -> tuple[int, ...]:
-    """The last widths of a path, after steps are undone as long as the budget allows.
+    """The last widths of `path`, after steps are undone while the cost does not exceed the budget.
 
     The step with the largest loss is undone first.
     """

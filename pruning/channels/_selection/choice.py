@@ -43,7 +43,7 @@ def channel_scores(
 ) -> list[Float[Array, " _"]]:
     """Score the channels of each group by the filters of all layers that make these channels.
 
-    All filters of a layer are scored together, including the filters of channels that cannot be
+    The criterion scores all filters of a layer together, also filters of channels that cannot be
     removed. Several filters make one channel if, for example, feature maps are added or a
     convolution is grouped. `reduce` combines the scores of these filters. A complex filter is
     scored as the vector of its real and imaginary parts.
@@ -192,9 +192,9 @@ def select_globally(
 
     `select_globally` runs on the host. Inside `jit`, use `pruning.ranking.lowest` on the scores of
     all groups together. By default, the scores of each group are first divided by the mean of their
-    absolute values: otherwise, small layers would lose most of their channels, because norms grow
-    with the number of weights. With `min_channels`, `round_to` or channels that must be kept, fewer
-    channels may be removed.
+    absolute values. Otherwise, small layers would lose most of their channels, because norms of
+    filters grow with the number of weights. Because of `min_channels`, `round_to` or scores of ∞,
+    fewer channels may be removed.
 
     Args:
       scores: One vector of scores for each group; −∞ for channels that were removed earlier, and ∞
@@ -264,8 +264,8 @@ def multiples_by_name(
     """The number `round_to` for each group.
 
     The argument `round_to` is one number for all groups, or a dictionary from names of layers to
-    numbers. If several names match a group, the group gets the least common multiple of their
-    numbers. If no name matches a group, the group gets 1.
+    numbers. If several names match a group, the number of the group is the least common multiple of
+    their numbers. If no name matches a group, the number of the group is 1.
 
     Raises:
       ValueError: A name matches no layer that makes channels of a group.
@@ -331,7 +331,7 @@ def check_score_vectors(scores: Scores) -> None:
 
 
 def check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:
-    """Raise unless `scores`, the result of a given `score`, has a vector for each group."""
+    """Raise unless the user's `score` returned a vector without NaN for each group."""
     if not hasattr(scores, "__len__"):
         raise TypeError(f"score must return a list of vectors; got {type(scores).__name__}")
     if len(scores) != len(groups):
@@ -363,8 +363,8 @@ def _largest(
 ) -> Masks:
     """For each group, a mask of the largest scores.
 
-    The number of largest scores is in `counts`, unless `min_channels`, `round_to` or channels that
-    must be kept require more.
+    `counts` has the number of kept scores of each group. `min_channels`, `round_to` and scores of ∞
+    may increase this number.
     """
     at_least(1, min_channels=min_channels)
     masks = []

@@ -31,7 +31,7 @@ def taylor_scores(
     The score approximates the squared change of the loss if the filters of the channel are set to
     zero, Molchanov et al. (2019). To use `taylor_scores` with `prune`, pass
     `score=partial(taylor_scores, loss=loss, batches=batches)`. Do not combine `taylor_scores` and
-    `resize`, because `loss` would have to accept smaller trees.
+    `resize`, because `loss` would get smaller trees.
 
     Args:
       params: The tree from which the groups were read.
@@ -41,8 +41,8 @@ def taylor_scores(
 
     Raises:
       TypeError: `loss` is not a function of two arguments.
-      ValueError: `batches` is empty. `loss` fails on a batch, is not one number, or does not depend
-        on `params`.
+      ValueError: `batches` is empty. `loss` fails on a batch, does not return one number, or does
+        not depend on `params`.
 
     Example:
       >>> import numpy as np
@@ -89,10 +89,10 @@ def wanda_scores(
 ) -> list[Float[Array, " _"]]:
     """Score a channel by the weights that read it, times the norm of its values: Σ |w| ‖x‖₂.
 
-    In the formula, x are the values that the weight w multiplies, for all samples of `inputs`. The
-    term |w| ‖x‖₂ is Wanda's score of a weight, Sun et al. (2024). The sum runs over the weights of
-    later layers that are removed with the channel. The norm of a feature map is taken over samples
-    and pixels. To use `wanda_scores` with `prune`, pass `score=partial(wanda_scores, apply=apply,
+    In the formula, x are the values that the weight w multiplies, for all samples of `inputs`.
+    Wanda scores a weight by |w| ‖x‖₂, Sun et al. (2024). The sum runs over the weights of later
+    layers that are removed with the channel. The norm of a feature map is taken over samples and
+    pixels. To use `wanda_scores` with `prune`, pass `score=partial(wanda_scores, apply=apply,
     inputs=[x])`.
 
     Args:
@@ -103,8 +103,8 @@ def wanda_scores(
 
     Raises:
       TypeError: A later layer has complex weights.
-      ValueError: `apply` cannot be traced. No convolution or product outside of loops and branches,
-        whose kernel is an array of `params`, reads a group.
+      ValueError: `apply` cannot be traced. A group is read by no convolution or product whose
+        kernel is an array of `params`. Kernels inside loops and branches do not count.
 
     Example:
       >>> import numpy as np
@@ -146,9 +146,9 @@ def _product(w: Array, gradient: Array) -> Array:
 
 
 def _input_products(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> dict[int, Array]:
-    """The values |w| ‖x‖₂ in the shape of each leaf.
+    """For each kernel, by its index among the leaves of `params`, |w| ‖x‖₂ for each weight w.
 
-    In the formula, w is a weight of a kernel, and x are the activations that w multiplies.
+    In the formula, x are the activations that w multiplies.
     """
     network = read_network(apply, params, inputs)
 

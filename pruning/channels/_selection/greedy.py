@@ -36,19 +36,18 @@ def reconstruction_scores(
     The algorithm removes one channel of a group at a time, and chooses the channel that increases
     the error E least. The error is E = min (Σ ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖², where the minimum
     is over the new kernel W, as in `least_squares`. The error E is summed over all kernels W₀ that
-    read the group. Here x and y are the inputs and outputs of a kernel in the whole network. If the
-    program adds a parameter to y, the means of x and y are subtracted from x and y. The penalty λ
-    is `ridge` times the mean of Σ x² over the inputs that are not always zero. The score of a
-    channel is the error E after the channel is removed. From the first removed channel to the last,
-    scores never decrease. Therefore the channels with the lowest scores are the channels that the
-    algorithm removes first. The computation is on the host in float64. The algorithm is ZipLM,
-    Kurtic et al. (2023), and the objective is from OSSCAR, Meng et al. (2024). For n channels with
-    s inputs each, the algorithm needs n (n s)² s multiplications.
+    read the group. Here x and y are the inputs and outputs of the kernel in the network before
+    pruning. If the program adds a parameter to y, the means of x and y are subtracted from x and y.
+    The penalty λ is `ridge` times the mean of Σ x² over the inputs that are not always zero. The
+    score of a channel is the error E after the channel is removed. From the first removed channel
+    to the last, scores never decrease. Therefore the channels with the lowest scores are the
+    channels that the algorithm removes first. The computation is on the host in float64. The
+    algorithm is ZipLM, Kurtic et al. (2023), and the objective is from OSSCAR, Meng et al. (2024).
+    If each of n channels is s inputs of a kernel, the algorithm needs n (n s)² s multiplications.
 
     To use `reconstruction_scores` with `prune`, pass `score=partial(reconstruction_scores,
     apply=apply, batches=batches)` and `repair=partial(least_squares, batches=batches)`. Do not
-    combine `reconstruction_scores` and `resize`, because `apply` would have to accept smaller
-    trees.
+    combine `reconstruction_scores` and `resize`, because `apply` would get smaller trees.
 
     Args:
       params: The tree from which the groups were read.
@@ -85,14 +84,14 @@ def swap_channels(
     batches: Batches,
     ridge: int | float = 1e-4,
 ) -> list[Bool[np.ndarray, " _"]]:
-    """Swap kept and removed channels until no swap lowers the error of the next layers.
+    """Exchange kept and removed channels until no exchange lowers the error of the next layers.
 
-    The error is the error E of `reconstruction_scores`, after the kernels that read the group are
-    fitted by least squares. In each group, the function tries each kept channel in turn, and swaps
-    it with the removed channel that lowers the error most. If no swap lowers the error, the kept
-    channel remains. The number of kept channels does not change. `swap_channels` is the local
-    search of OSSCAR, Meng et al. (2024), in which each swap exchanges one pair of channels. The
-    search can start from the channels that any criterion chose.
+    The error is E of `reconstruction_scores`, with kernels fitted by least squares. In each group,
+    the function tries each kept channel in turn, and swaps it with the removed channel that lowers
+    the error most. If no swap lowers the error, the kept channel remains. The number of kept
+    channels does not change. `swap_channels` is the local search of OSSCAR, Meng et al. (2024), in
+    which each swap exchanges one pair of channels. The search can start from the channels that any
+    criterion chose.
 
     To use `swap_channels` with `prune`, pass `refine=partial(swap_channels, batches=batches)`.
     `prune` calls `refine` after `select`.
@@ -168,9 +167,7 @@ def _scores(size: int, blocks: Sequence["Block"]) -> np.ndarray:
 
 
 def _swap(blocks: Sequence["Block"], left: np.ndarray) -> np.ndarray:
-    """The mask of kept channels after all swaps that lower the error.
-
-    A decrease of the error that may be a rounding error does not count.
+    """The mask of kept channels after all swaps that lower the error by more than `SWAP_MARGIN`.
     """
     for block in blocks:
         for channel in np.flatnonzero(~left).tolist():
@@ -215,7 +212,7 @@ class Inputs:
         self.network.interpret(arrays, lambda x: x, step)
 
     def blocks(self, group: ChannelGroup, paths: Sequence[str], ridge: float) -> list["Block"]:
-        """A `Block` for each kernel that reads the group, or for each of its feature groups."""
+        """A `Block` for each feature group of each kernel that reads the channels of `group`."""
         blocks = []
         for p in group.positions:
             if p.incoming and (leaf := paths.index(p.path)) in self.kernels:
@@ -234,7 +231,7 @@ class Block:
 
     Let G = Σ x xᵀ + λ, let W₀ be the old kernel, and let S be the remaining inputs. Then the new
     kernel is G_SS⁻¹ (G W₀)_S. The attributes `kernel` and `inverse` are the new kernel and G_SS⁻¹,
-    with zeros in the rows of removed inputs.
+    with zeros in the rows and columns of removed inputs.
     """
 
     def __init__(
@@ -252,8 +249,8 @@ class Block:
         self.inverse, self.kernel = np.linalg.inv(self.gram), kernel.copy()
         self.target = self.gram @ kernel
         self.size, self.share = size, share if share > 0 else 1.0
-        # For each input channel of the kernel, the numbers of the kernel's rows for this channel.
-        # All channels have equally many rows.
+        # For each input channel of the kernel, the indices of the rows that multiply this channel.
+        # All channels have the same number of rows.
         rows = {c: np.flatnonzero(channels == c) for c in range(size)}
         self.rows = {c: found for c, found in rows.items() if found.size}
         self.missing: Missing | None = None  # computed when it is needed
@@ -272,9 +269,9 @@ class Block:
         return losses
 
     def gains(self, channel: int, left: np.ndarray) -> np.ndarray:
-        """The decrease of the error if a removed channel is added after `channel` is removed.
+        """For each removed channel, how much its addition lowers the error without `channel`.
 
-        The result has one number for each channel, which is zero for kept channels.
+        The numbers of kept channels are zero.
         """
         gains = np.zeros(self.size)
         if all(left[c] for c in self.rows):
@@ -328,15 +325,16 @@ class Block:
 
 
 class Missing(NamedTuple):
-    """Matrices that give the effect of adding a removed channel to the inputs of a kernel.
+    """Matrices from which `Block.gains` computes the effect of adding a removed channel.
 
-    If a channel is added, the error times Σ ‖y‖² decreases by tr Rᵀ A⁻¹ R. The matrices A and R are
-    defined below, G and W₀ are defined in `Block`, and W is the attribute `kernel` of the block.
+    If a channel is added, the error times Σ ‖y‖² decreases by tr Rᵀ A⁻¹ R, with the matrices A and
+    R below. The docstring of `Block` defines G, W₀ and S, and W is the attribute `kernel` of the
+    block.
 
     Attributes:
       channels: The removed channels among the inputs of the kernel.
       rows: The inputs J of each removed channel, of shape (channels, inputs of one channel).
-      crossed: The matrix G_SS⁻¹ G_S:, where S are the remaining inputs.
+      crossed: The matrix G_SS⁻¹ G_S:.
       schur: The Schur complements A = G_JJ − G_JS G_SS⁻¹ G_SJ, one for each channel.
       residual: The residuals R = (G W₀)_J − G_JS W_S of the normal equations of the inputs J, one
         for each channel.

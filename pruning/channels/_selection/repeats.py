@@ -18,8 +18,8 @@ Repeats = Sequence[Sequence[int]]
 def repeating(groups: Sequence[ChannelGroup]) -> list[list[int]]:
     """Lists of the indices of repeated groups.
 
-    Groups are repeated if their sizes are equal, and if their positions have the same axes and, up
-    to digits, the same paths.
+    Groups are repeated if their sizes are equal, their channels are on the same axes, and the paths
+    of their arrays differ only in digits.
     """
     alike: dict[Any, list[int]] = {}
     for i, group in enumerate(groups):
