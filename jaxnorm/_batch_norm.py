@@ -6,9 +6,9 @@ argument `statistics`. The result has the dtype of `x`; statistics, sums and sca
 float32.
 
 The code computes y = gain (x − shift) + offset, with one gain and one offset for each channel. The
-shift is near the mean of the batch, so a large mean or outliers cost little precision. If the sum
-of squared deviations of a batch exceeds the largest float, 3·10³⁸, the variance and the result are
-NaN.
+subtracted shift is near the mean of the batch, so a large mean or outliers cost little precision.
+If the sum of squared deviations of a batch exceeds the largest float, 3·10³⁸, the variance and the
+result are NaN.
 """
 
 from collections.abc import Callable, Sequence
@@ -167,7 +167,7 @@ def by_group(
     where: Array | None,
     groups: int,
 ) -> tuple[Array, BatchStatistics]:
-    """The result of `normalize` for each of the `groups` parts of the batch and of the mask."""
+    """Apply `normalize` to each of the `groups` parts of the batch and of the mask."""
     check_whole(groups=groups)
     if groups < 1 or x.shape[0] % groups:
         raise ValueError(f"groups must divide the number of samples, {x.shape[0]}; got {groups}")

@@ -46,7 +46,7 @@ class Running(NamedTuple):
 def updates(use_running_average: bool, *choices: bool | None) -> bool:
     """Whether to update running statistics: the first of `choices` that is not None.
 
-    If all choices are None, running statistics are updated only in training.
+    If all `choices` are None, running statistics are updated only in training.
     """
     check_flags(use_running_average=use_running_average)
     return next((choice for choice in choices if choice is not None), not use_running_average)
@@ -63,7 +63,7 @@ def check_axis(x: Any, axis: int) -> None:
 
 
 def mask_of_samples(mask: Array, x: Array, axis: int) -> Bool[Array, "*batch"]:
-    """The mask of a layer as one boolean for each index of the other axes of `x` than `axis`."""
+    """The mask of a layer, with one boolean for each index of the axes of `x` other than `axis`."""
     check_array(mask, "mask")
     of_last = jnp.moveaxis(mask, axis, -1) if mask.ndim == x.ndim else mask
     return sample_mask(jnp.moveaxis(x, axis, -1), of_last, "mask")
@@ -80,7 +80,7 @@ def apply(
     axis: int,
     dtype: Any,
 ) -> tuple[Array, BatchStatistics | None]:
-    """The normalized `x`, and the statistics of `x`, or None if `update` is false.
+    """The normalized `x`, and the statistics of `x` (None if `update` is false).
 
     If `use` is true, `x` is normalized by `running`, and otherwise by the statistics of `x`.
     """

@@ -94,7 +94,7 @@ def check_numeric(x: Any, name: str) -> None:
 def _value(x: Any) -> int | float:
     """The Python number of a scalar `x` that is not traced.
 
-    Inside a traced function, a comparison of arrays would be traced even if `x` is not.
+    Inside a traced function, JAX would trace a comparison of arrays even if `x` is not traced.
     """
     return x if isinstance(x, int | float) else x.item()
 

@@ -24,10 +24,10 @@ def promote_to_float32(x: Float[Array, "*shape"], name: str = "x") -> Float[Arra
 
 
 def promote_to(x: Float[Array, "*shape"], dtype: DTypeLike | None) -> Float[Array, "*shape"]:
-    """`x` in a dtype in which a function may return its result, before it is rounded to `dtype`.
+    """`x` in a dtype that is precise enough for a result that is later rounded to `dtype`.
 
     The dtype of `x` suffices if it is `dtype` or has more bits. Otherwise, `x` is promoted to at
-    least float32, because neither of bfloat16 and float16 has the numbers of the other.
+    least float32, because neither bfloat16 nor float16 has all numbers of the other dtype.
     """
     check_floating(x, "x")
     if dtype is None or jnp.dtype(dtype) == x.dtype:
@@ -126,9 +126,9 @@ def chi_defect(dims: Number) -> Number:
 
     The series R² = y/4 · exp(−Σₖ E₂ₖ y⁻²ᵏ/(2k)), with y = 2d − 1 and Euler's numbers E₂ₖ, is
     precise for large d. Therefore the code evaluates the series at d + 16, and returns to d in
-    eight steps of the recursion R(d) = d/(d + 1) R(d + 2). Each step is a sum of positive terms.
-    The constants in the code are the coefficients of the expanded series in y⁻². For a Python
-    number, the result is a Python number.
+    eight steps of the recursion R(d) = d/(d + 1) R(d + 2). Each step is a sum of positive terms, so
+    no digits cancel. The constants in the code are the coefficients of the expanded series in y⁻².
+    For a Python number, the result is a Python number.
     """
     y = 2 * (dims + 16) - 1
     u = 1 / y / y

@@ -146,10 +146,10 @@ def split_batch(
     """The array `x` with its first axis split into (groups, n / groups).
 
     Each of the two new axes may be sharded. On an Explicit mesh, the groups are sharded if the
-    number of devices divides the number of groups. If the number of devices only divides the number
-    of samples per group, the samples of every group are sharded. If the number of devices divides
-    neither number, the two axes are not sharded. With `in_loop`, the groups are never sharded,
-    because a loop cannot run over a sharded axis.
+    number of devices divides `groups`. If the number of devices only divides n / `groups`, the
+    samples of every group are sharded. If the number of devices divides neither `groups` nor n /
+    `groups`, the two axes are not sharded. With `in_loop`, the groups are never sharded, because a
+    loop cannot run over a sharded axis.
     """
     sharding = jax.typeof(x).sharding
     batch, *others = sharding.spec
@@ -176,7 +176,8 @@ def join_batch(x: Shaped[Array, "groups rest *shape"], like: Array) -> Shaped[Ar
 def _explicit_mesh(tree: Any) -> Mesh | AbstractMesh | None:
     """The mesh of the first array in `tree` that may be sharded over Explicit axes, or None.
 
-    A traced array on a mesh with Explicit axes counts, because `vmap` hides the axis that it maps.
+    A traced array on a mesh with Explicit axes counts as possibly sharded, because `vmap` hides the
+    axis that it maps.
     """
     for x in jax.tree.leaves(tree):
         if isinstance(x, jax.Array):

@@ -133,7 +133,7 @@ class RunningNorm(Affine):
             self.update_running_average = update_running_average
 
     def _modes(self, use: bool | None, update: bool | None) -> tuple[bool, bool]:
-        """Whether a call with these options uses the running statistics, and updates them."""
+        """Whether such a call uses running statistics, and whether it updates them."""
         use = self.use_running_average if use is None else use
         if use is None:
             raise ValueError(

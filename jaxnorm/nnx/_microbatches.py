@@ -20,7 +20,7 @@ Loss = Callable[[nnx.Module, Any], Float[Array, ""]]
 
 
 def microbatched(loss: Loss, microbatches: int) -> Loss:
-    """The function `loss` of a whole batch, computed in microbatches, and equal up to rounding.
+    """A function that computes `loss` of a whole batch in microbatches, equal up to rounding.
 
     In the usual accumulation of gradients, each microbatch is normalized by its own statistics.
     With `microbatched`, all microbatches are normalized by the statistics of the whole batch,
@@ -34,8 +34,8 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
 
     Args:
       loss: A function of a model in training mode and a batch; its result is a mean over the
-        samples of the batch. `loss` must call every batch norm once. Random numbers of the model,
-        such as dropout masks, are the same for every microbatch of a call.
+        samples of the batch. `loss` must call every batch norm exactly once. Random numbers of the
+        model, such as dropout masks, are the same for every microbatch of a call.
       microbatches: The number of parts, each with the same number of consecutive samples.
 
     Returns:
@@ -128,7 +128,7 @@ def _recorder(kind: type[RunningNorm]) -> type[Any]:
 def _one(
     loss: Loss, graph: Any, state: Any, given: list[BatchStatistics], part: Any
 ) -> tuple[Array, list[BatchStatistics], Any]:
-    """The loss of a microbatch under `given` statistics, its own statistics, and the new state."""
+    """A microbatch's loss under `given` statistics, its own statistics, and the new state."""
     model = nnx.merge(graph, state, copy=True)
     norms: list[Any] = batch_norms(model)
     running = [(norm.mean[...], norm.var[...]) for norm in norms]

@@ -57,8 +57,8 @@ def layer_outputs(
 
     Raises:
       TypeError: `layers` is one string, or has an element that is not a string.
-      ValueError: `layers` is empty. The model has no submodule of a name in `layers`, or does not
-        call the submodule exactly once.
+      ValueError: `layers` is empty. A name in `layers` is not the path of a submodule, or the model
+        does not call this submodule exactly once.
 
     Example:
       >>> import jax.numpy as jnp
@@ -95,7 +95,7 @@ def layer_outputs(
 
 
 def changes(model: nnx.Module, before: nnx.State) -> nnx.State:
-    """The part of the state `before` that `model` has changed since, with its new values.
+    """The variables of the state `before` that `model` has changed, with their new values.
 
     New variables and the values that `sow` records do not count.
     """
@@ -107,6 +107,6 @@ def changes(model: nnx.Module, before: nnx.State) -> nnx.State:
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    """Whether two variables hold the same arrays; equal copies are not the same."""
+    """Whether two variables hold identical arrays; a copy with equal values does not count."""
     a, b = jax.tree.leaves(a), jax.tree.leaves(b)
     return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))

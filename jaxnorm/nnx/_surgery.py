@@ -139,7 +139,7 @@ def _replacement(
         if name in vars(old) and name in vars(new):
             setattr(new, name, vars(old)[name])
     if isinstance(new, UnitizedBatchNorm) and new.alpha.shape != old.mean.shape:
-        # The old layer is a stack of layers by nnx.vmap.
+        # `nnx.vmap` has stacked several layers in the old layer.
         new.alpha.set_value(jnp.broadcast_to(new.alpha[...], old.mean.shape))
     return new
 
@@ -208,9 +208,9 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
 
     The kernel is multiplied by the norm's scale / √(var + eps), where var is the running variance.
     The bias is changed so that the folded layer has the same outputs. The kernel keeps its dtype,
-    which is also the dtype of the new bias, and both keep their metadata. `fold` does not change
-    `layer` and `norm`. A unitized layer cannot be folded, because unitization divides each sample
-    by its own norm.
+    which is also the dtype of the new bias, and kernel and bias keep their metadata. `fold` does
+    not change `layer` and `norm`. A unitized layer cannot be folded, because unitization divides
+    each sample by its own norm.
 
     Args:
       layer: A convolution or dense layer; output features are the last axis of its kernel.

@@ -1,4 +1,4 @@
-"""Sets the sizes that layers store as attributes, such as `features`, by the layers' arrays."""
+"""Sets attributes with sizes, such as `features` of a layer, to the sizes of the layer's arrays."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,10 +13,10 @@ def fit_widths(model: nnx.Module) -> nnx.Module:
 
     Use `fit_widths` for a model whose arrays were replaced by smaller arrays, as by
     `pruning.remove_channels`. Without `fit_widths`, depthwise convolutions, heads of attention and
-    recurrent cells keep their old sizes. A depthwise convolution has one input channel in each
-    group, and keeps the number of outputs of a group. All other convolutions keep their number of
-    groups. A group norm keeps the size of its groups. Arrays may have leading axes, as in layers
-    that `nnx.vmap` stacked for a scan.
+    recurrent cells keep their old sizes. In a depthwise convolution, each group has one input
+    channel, and the number of outputs of a group does not change. All other convolutions keep their
+    number of groups. A group norm keeps the size of its groups. Arrays may have leading axes, as in
+    layers that `nnx.vmap` stacked for a scan.
 
     Example:
       >>> conv = nnx.Conv(4, 8, 3, feature_group_count=4, rngs=nnx.Rngs(0))

@@ -32,22 +32,22 @@ def emd_critic(
     """The difference of a clipped critic's mean values on x and on y: Algorithm 3.
 
     The critic is the network of appendix B.1. The critic has 3×3 convolutions of 64, 64, 128 and
-    128 channels with strides 2, 1, 2 and 1. ReLU follows each convolution. At the end are a dense
-    layer and a sigmoid. Weights have He initialization. Every step changes the parameters along the
-    gradient on a minibatch, and clips them to ±`clip`. The paper names no optimizer. `emd_critic`
-    uses RMSProp, which is usual for Wasserstein GANs.
+    128 channels with strides 2, 1, 2 and 1. ReLU follows each convolution. A dense layer and a
+    sigmoid follow the convolutions. Weights have He initialization. Every step changes the
+    parameters along the gradient on a minibatch, and clips them to ±`clip`. The paper names no
+    optimizer. `emd_critic` uses RMSProp, which is usual for Wasserstein GANs.
 
     The result is not an estimate of the distance. The sigmoid keeps the result in (−1, 1) for any
     distance. The largest Lipschitz constant that the clipped weights allow is not known, and the
     trained critic does not attain this constant. For the 16 pairs of distributions that
-    `scripts/shift_estimators.py` measures, the result is far too small: 10⁻⁷ to 2 · 10⁻⁶ times
-    their distance. `emd_lower_bound` has the same arguments except `clip`, and its result is a
-    lower bound of the distance.
+    `scripts/shift_estimators.py` measures, the result is far too small: 10⁻⁷ to 2 · 10⁻⁶ times the
+    distance of the pair. `emd_lower_bound` has the same arguments except `clip`, and its result is
+    a lower bound of the distance.
 
     Args:
       key: The random key for initialization and minibatches.
-      x_train: (n, h, w, c) images. If a sample has another shape than an image, it is used as one
-        pixel. Row i of `x_train` and row i of `y_train` come from the same input.
+      x_train: (n, h, w, c) images. A sample with another shape than an image is used as an image of
+        one pixel. Row i of `x_train` and row i of `y_train` come from the same input.
       y_train: Outputs for the same inputs as `x_train`, before or after a change of the weights.
       x_test: Samples that are not used in training.
       y_test: Outputs for the same inputs as `x_test`, at the same moment as `y_train`.

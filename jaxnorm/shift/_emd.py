@@ -82,9 +82,9 @@ def transport_plan(
 
     Row i sums to weight i of `x_weights` divided by the sum of `x_weights`, and column j sums to
     weight j of `y_weights` divided by the sum of `y_weights`. Without weights, equal numbers of
-    samples are matched one to one. Otherwise, SciPy's HiGHS solves a linear program in float64: a
-    million unknowns take about ten seconds. If several plans have the same cost, the result is one
-    of them. Arguments and errors are the same as for `emd`.
+    samples are matched one to one. With weights or unequal numbers, SciPy's HiGHS solves a linear
+    program in float64: a million unknowns take about ten seconds. If several plans have the same
+    cost, the result is one of them. Arguments and errors are the same as for `emd`.
 
     Example:
       >>> x, y = jnp.array([[0.0], [1.0], [5.0]]), jnp.array([[0.0], [5.0]])
@@ -198,7 +198,7 @@ def emd_sliced(
     """The mean earth mover distance W₁ of random projections, with its standard error.
 
     The samples are projected on random directions. The W₁ of every projection is a lower bound of
-    the exact W₁. The field `largest` is the largest of these bounds. For d features, the mean
+    the exact W₁, and the field `largest` is the largest of these bounds. For d features, the mean
     divided by `mean_projection(d)` is also a lower bound, up to the standard error. If `y` is a
     translation of `x`, the mean divided by `mean_projection(d)` equals W₁ up to the standard error.
     `emd_sliced` works under `jit`, `vmap` and `grad`. If the distances of all projections are

@@ -52,10 +52,10 @@ def certified_upper_bound(
 ) -> Float[Array, ""]:
     """The largest possible W₁ of a layer's outputs if W₁ of its inputs is W: min(2M, L W).
 
-    The product L W is 0 if one factor is 0, even if the other factor is infinite. The distance
-    approaches 2M if every output moves from near the surface of the ball to the opposite point, and
-    L W if inputs move where the slope of the layer is largest. If the mean of the outputs equals
-    the bias at both moments, √2 M is also a bound.
+    The product L W is 0 if one factor is 0, even if the other factor is infinite. W₁ of the outputs
+    approaches 2M if every output moves from near the surface of the ball to the opposite point. It
+    approaches L W if inputs move where the slope of the layer is largest. If the mean of the
+    outputs equals the bias at both moments, √2 M is also a bound.
 
     Args:
       bounds: The bounds of the layer, which must not change between the two moments of training.
@@ -81,9 +81,10 @@ def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerB
 
     The number s is the norm of the map x ↦ γ x on vectors of mean 0, and s² is the maximum of Σ γᵢ²
     uᵢ² over unit vectors u with Σ uᵢ = 0. The number s² lies between the two largest γ² and is a
-    zero of Σ 1/(γᵢ² − s²). If the two largest γ² are equal, s² is their value. If the variance is
-    large, distances from the bias approach M. If the variance tends to 0, the slope approaches L.
-    With one feature, M = L = 0, because every output is the bias.
+    zero of Σ 1/(γᵢ² − s²). If the two largest γ² are equal, s² is their value. The bounds are
+    sharp: distances of outputs from the bias approach M if the variance is large, and the slope of
+    the layer approaches L if the variance tends to 0. With one feature, M = L = 0, because every
+    output is the bias.
 
     Args:
       scale: The factor γ of each feature.
@@ -105,8 +106,8 @@ def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBou
 
     RMS norm is defined by Zhang and Sennrich (2019).
 
-    If the mean square is large, distances from the bias approach M. If the mean square tends to 0,
-    the slope approaches L.
+    The bounds are sharp: distances of outputs from the bias approach M if the mean square is large,
+    and the slope of the layer approaches L if the mean square tends to 0.
 
     Args:
       scale: The factor γ of each feature.
@@ -124,8 +125,8 @@ def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBou
 def dyt_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     """The bounds of `dyt`, γ tanh(α x) + bias: M = ‖γ‖ and L = max|α γ|.
 
-    If every |α x| is large, distances from the bias approach M. At x = 0, the slope is L. Features
-    with α = 0 do not count in M.
+    The bounds are sharp: distances of outputs from the bias approach M if every |α x| is large, and
+    the slope of the layer is L at x = 0. Features with α = 0 do not count in M.
 
     Args:
       alpha: The factor α inside tanh.
@@ -142,8 +143,9 @@ def dyt_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
 def derf_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     """The bounds of `derf`, γ erf(α x + s) + bias: M = ‖γ‖, L = (2/√π) max|α γ|, for every s.
 
-    If every |α x| is large, distances from the bias approach M. At α x = −s, the slope is L. A
-    feature with α = 0 has the constant output γ erf(s) + bias, and does not count in M.
+    The bounds are sharp: distances of outputs from the bias approach M if every |α x| is large, and
+    the slope of the layer is L at α x = −s. A feature with α = 0 has the constant output γ erf(s) +
+    bias, and does not count in M.
 
     Args:
       alpha: The factor α inside erf.
@@ -162,12 +164,13 @@ def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
 
     `unitize_bounded` computes Eqs. 8 and 9 of Huang and Yu, and γ is the scale of the layer.
 
-    Far from the origin, distances from the bias approach M. Near the origin, the slope approaches
-    max|γ/(1 − α)|. M is infinite if an α is 0, and L is infinite if an α is 1. If an α is outside
-    [0, 1], M and L are NaN. If α differs between features, the returned L is 5/4 of max|γ/(1 − α)|,
-    which is not the smallest possible constant. The reason is the Jacobian Γ (I − A)⁻¹ (I − C) (I −
-    C w wᵀ) with a unit vector w. Here Γ and A are the diagonal matrices of γ and α. C is a diagonal
-    matrix with elements in [0, 1), so the norm of C (I − C) w is at most 1/4.
+    Far from the origin, distances of outputs from the bias approach M. Near the origin, the slope
+    of the layer approaches max|γ/(1 − α)|. M is infinite if an α is 0, and L is infinite if an α is
+    1. If an α is outside [0, 1], M and L are NaN. If α differs between features, the returned L is
+    5/4 of max|γ/(1 − α)|, which is not the smallest possible constant. The factor 5/4 comes from
+    the Jacobian Γ (I − A)⁻¹ (I − C) (I − C w wᵀ) with a unit vector w. Here Γ and A are the
+    diagonal matrices of γ and α. C is a diagonal matrix with elements in [0, 1), so the norm of C
+    (I − C) w is at most 1/4.
 
     Args:
       alpha: The parameter α of unitization.

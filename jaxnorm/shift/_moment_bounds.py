@@ -2,12 +2,12 @@
 
 Let p and q be two distributions on R^d, in practice a layer's outputs at two moments of training.
 Means and variances are vectors with one number for each coordinate. S and S' are the sums of the
-variances of p and q, and D is the distance of the means. For the distribution of a set of samples,
-which gives each sample the same weight, no bound has a statistical error. If a mean or a variance
-is NaN, the result is NaN. Vectors are promoted to at least float32. The functions raise
-`ValueError` for vectors of different lengths or without elements, and outside `jit` for a negative
-variance of an upper bound. Functions of samples raise `ValueError` outside `jit` for an element
-that is not finite.
+variances of p and q, and D is the distance of the means. If p and q are the empirical distributions
+of two sets of samples, the bounds have no statistical error. If a mean or a variance is NaN, the
+result is NaN. Vectors are promoted to at least float32. The functions raise `ValueError` for
+vectors of different lengths or without elements. Outside `jit`, upper bounds also raise
+`ValueError` for a negative variance. Functions of samples raise `ValueError` outside `jit` for an
+element that is not finite.
 """
 
 import jax.numpy as jnp

@@ -100,8 +100,8 @@ def interpolated_upper_bound(
     """A bound for Eq. 10, `unitize`: E max_j (alpha_j + (1 − alpha_j) ‖X‖) plus the same for Y.
 
     The bound grows with the outputs, and therefore with the dimension of the outputs. The paper
-    claims bounds without moments. For Eq. 10, these bounds hold only at alpha = 1. If an alpha is
-    outside [0, 1], the result is NaN.
+    claims bounds that do not depend on moments of the outputs. For Eq. 10, these bounds hold only
+    at alpha = 1. If an alpha is outside [0, 1], the result is NaN.
 
     Args:
       alpha: A scalar, or one number for each feature.
@@ -163,7 +163,7 @@ def _mean_reach(
 ) -> Float[Array, ""]:
     """The largest mean output norm for inputs with the norms of `x`, plus the same mean for `y`.
 
-    The function `reach` returns the largest output for an alpha and an input norm.
+    The function `reach` returns the largest norm of an output for an alpha and an input norm.
 
     For norms above 1, the smallest alpha gives the largest output. For norms below 1, the largest
     alpha gives the largest output.
