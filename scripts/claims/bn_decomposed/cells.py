@@ -99,7 +99,7 @@ def _() -> Values:
 
 
 def probability_over_gamma(key: Key[Array, ""]) -> Values:
-    """1 − P/γ: P is the probability that one more neuron gives full rank, γ is `gamma_2d`."""
+    """1 − P/γ for γ = `gamma_2d` and the probability P that one more neuron gives full rank."""
     rng = generator(key)
     x, rows = rng.normal(size=(CASES * 5, 4, 2)), rng.normal(size=(CASES * 5, 3, 2))
     y = np.maximum(np.einsum("ind,ird->inr", x, rows), 0)
@@ -165,8 +165,8 @@ def _() -> Values:
 def _flips(rng: np.random.Generator, power: int, cases: int = 10 * CASES) -> np.ndarray:
     """Whether a step of w changes the sign of w xᵢ, but of no other product w xⱼ.
 
-    The step leads to w − (1 + ε)(w xᵢ) xᵢ/‖xᵢ‖ᵖ, where p is `power`. The sample xᵢ is the one with
-    the smallest |w xᵢ|/‖xᵢ‖ᵖ⁻¹.
+    The step changes w to w − (1 + ε)(w xᵢ) xᵢ/‖xᵢ‖ᵖ, where p is `power`. The sample xᵢ is the one
+    with the smallest |w xᵢ|/‖xᵢ‖ᵖ⁻¹.
     """
     x, w = rng.normal(size=(cases, 4, 3)), rng.normal(size=(cases, 1, 3))
     norms = np.linalg.norm(x, axis=2)

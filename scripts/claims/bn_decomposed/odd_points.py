@@ -41,13 +41,13 @@ def _turned_odd(g: Array, layers: int) -> Array:
 
 
 def ends_of_batches(key: Key[Array, ""]) -> Statistics:
-    """How a batch of 10 Gaussian samples ends at infinite width, and after 60 layers of width 50.
+    """Whether one of 10 Gaussian samples becomes odd, and whether the longest sample does.
 
     The entry "odd" is 1 if a sample becomes odd at infinite width, and otherwise 0. If a sample
     becomes odd, "longest" is 0.1 if this sample was the longest after recentering, and otherwise
     −0.9. The mean of "longest" is positive if more than 90 % of the odd samples were the longest.
     The entry "at_width_50" is 1 if the longest sample after recentering is also the longest sample
-    after the layers of width 50.
+    after 60 layers of width 50.
     """
     batch, weights = jax.random.split(key)
     x = normal(batch, 10, 10)

@@ -24,9 +24,9 @@ def rows_for_full_rank(key: Key[Array, ""]) -> Statistics:
     """The number of neurons until a batch has full rank.
 
     The batches are one point, two orthogonal points, two opposite points, and five points on the
-    circle. The entry "covariance" is (y₁ − 2) y₂ for the two orthogonal points. Until a neuron is
-    active for the first point, y₁ neurons are needed, on average 2, and until rank 2, y₂ more
-    neurons.
+    circle. The entry "covariance" is (y₁ − 2) y₂ for the two orthogonal points. The first y₁
+    neurons contain one that is active for the first point (y₁ is 2 on average), and y₂ more neurons
+    give rank 2.
     """
 
     def rows(x: Array) -> Array:
@@ -191,8 +191,8 @@ THEOREM_3_2.mean(
 _U, _V = np.array([1.0, 0.3]), np.array([-0.2, 1.0])
 _ZERO_ONCE_CENTRED = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
 _OPPOSITE_ONCE_CENTRED = np.array([3.0, 5.0]) + np.stack([_U, -_U, _V, -_V, _U + _V, -_U - _V])
-# What decides the rank of each batch: a zero sample, parallel samples, or opposite pairs that are
-# dependent or independent.
+# One property decides the rank of each batch: a zero sample, parallel samples, dependent opposite
+# pairs, or independent opposite pairs.
 _SINGLE_REASONS = (
     np.stack([0 * _U, _U, _V, -_U - _V]),
     np.stack([_U, 2 * _U, _V, -3 * _U - _V]),

@@ -105,7 +105,8 @@ THEOREM_14_2.mean(
 def _images(key: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The outputs x₁′ and ν̂ of a random layer, and the mean of the outputs x₂′ to xₙ′.
 
-    The result is for many random batches. The vector ν̂ is the output for the mean ν of x₂ to xₙ.
+    The arrays have a row for each of many random batches. The vector ν̂ is the output for the mean
+    ν of x₂ to xₙ.
     """
     rng = generator(key)
     x = np.asarray(recenter(jnp.asarray(rng.normal(size=(CASES, 6, 4))), axis=1))
@@ -212,7 +213,7 @@ THEOREM_14_4.mean("E‖x₂′ − x₃′‖² of a spread cluster", distance_a
 
 
 def _relative_spread(g: np.ndarray) -> float:
-    """The mean squared distance in the cluster from its centre, divided by the odd sample's."""
+    """The squared radius of the cluster, relative to the squared distance of the odd sample."""
     n = len(g)
     weights = np.full(n, 1 / (n - 1))
     weights[0] = 0

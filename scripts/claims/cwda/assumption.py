@@ -1,4 +1,4 @@
-"""Section 2 of the pruning paper: the assumption (CWDA), and the paper's tests of it."""
+"""Section 2 of the pruning paper: the assumption CWDA, and the paper's tests of CWDA."""
 
 import statistics
 from functools import partial
@@ -20,7 +20,7 @@ claim = partial(Claim, "CWDA")
 
 
 def rejected_assumptions(found: Any) -> str:
-    """A sentence with the number of rejecting layers for each part of the assumption."""
+    """A sentence with the number of layers in which each part of the assumption is rejected."""
     parts = {
         "normal": "a Gaussian",
         "homogeneity": "one standard deviation",
@@ -36,7 +36,7 @@ def rejected_assumptions(found: Any) -> str:
 
 
 def distances_to_a_gaussian(layers: Layers) -> str:
-    """A sentence with the number of layers that reject a Gaussian, and their distances from it."""
+    """A sentence on how many layers reject a Gaussian, and on the distances from a Gaussian."""
     distances = [layer["ks"] for layer in layers]
     return (
         f"a Gaussian is rejected in {failing(layers, 'normal')} layers; the Kolmogorov-Smirnov "
@@ -83,7 +83,8 @@ KS_WEIGHTS = 100
 def plain_ks(key: Key[Array, ""]) -> Statistics:
     """Whether √n D exceeds 1.358, for the Kolmogorov-Smirnov distance D of n weights, in two cases.
 
-    In the first case, the mean and the scale are known. In the second case, they are estimated.
+    In the first case, the mean and the scale are known. In the second case, the mean and the scale
+    are estimated.
     """
     x = normal(key, KS_WEIGHTS)
 

@@ -38,7 +38,7 @@ FIRST_PRUNED = {
 
 
 def _shared(layer: str) -> list[int]:
-    """For each of the six pairs of criteria, the number of filters that both prune first."""
+    """For each of six pairs of criteria, the number of filters that both criteria prune first."""
     pairs = itertools.combinations([set(first) for first in FIRST_PRUNED[layer]], 2)
     return [len(a & b) for a, b in pairs]
 

@@ -139,7 +139,7 @@ def alike_by_width(found: Any) -> str:
 
 
 def alike_by_trained_width(found: Any) -> str:
-    """Sentences with Spearman's ρ of l1 and l2 in networks of four widths, and for a Gaussian."""
+    """Sentences with Spearman's ρ of l1 and l2 for networks of four widths and a Gaussian."""
     said = []
     for filters, name in {8: "8 filters", 16: "16 filters", 32: "base", 64: "64 filters"}.items():
         gaussian = float(pruning.expected_spearman(filters, 9.0 * filters, ("l1", "l2")))

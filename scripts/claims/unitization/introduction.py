@@ -63,8 +63,8 @@ def _outputs(weights: Weights, x: Float[Array, "n m"]) -> Weights:
 def _distances(key: Key[Array, ""], target: float | None) -> list[float]:
     """For every layer, the earth mover distance of outputs before and after a gradient step.
 
-    The loss is the squared difference from `target`. Without `target`, the network's own output
-    takes its place, so the gradient is zero.
+    The loss is the squared difference from `target`. Without `target`, the target is the network's
+    own output, so the gradient is zero.
     """
     keys = jax.random.split(key, LAYERS + 1)
     weights = [jax.random.normal(k, (WIDTH, WIDTH)) / WIDTH**0.5 for k in keys[:-1]]
