@@ -172,7 +172,7 @@ def test_tiling_an_image_changes_nothing_at_fixed_pixels():
 
 
 @pytest.mark.parametrize("layer", ["batch", "unitized"])
-@pytest.mark.parametrize(  # vectors are marked slow, because the next test covers them
+@pytest.mark.parametrize(  # vectors are marked slow, because the next test covers vectors
     "shape", [pytest.param((6, 5), marks=pytest.mark.slow), (3, 4, 5, 2)]
 )
 @pytest.mark.parametrize("inference", [False, True])

@@ -1,6 +1,6 @@
 """Residual blocks and networks, compared with forward passes in NumPy and float64.
 
-The forward passes here have their own strides, paddings and shortcuts. They read only the arrays of
+The forward passes here have their own strides, paddings and shortcuts, and use only the arrays of
 the layers.
 """
 
@@ -164,7 +164,7 @@ def test_pre_activation_networks_by_numpy(depth, bottleneck):
 
 
 def test_the_last_normalized_map_of_a_pre_activation_network_is_before_relu():
-    """Sums and products of numbers replace the layers, because only their order is tested."""
+    """Sums and products replace the layers, because only the order of the layers is tested."""
     stem = drawn(nnx.eval_shape(lambda: nnx.Conv(3, 4, (1, 1), rngs=nnx.Rngs(0))))
     net: Any = SimpleNamespace(
         stem=stem,

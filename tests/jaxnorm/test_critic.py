@@ -99,7 +99,8 @@ def test_every_parameter_of_the_critic_stays_clipped(monkeypatch, key):
 
 
 def test_the_critic_is_no_estimate_of_the_distance(key):
-    # The distance of the second pair is ten times as large, but both values are near zero.
+    # The distance of the second pair is ten times as large, but the critic's values for both pairs
+    # are near zero.
     near, far = (samples(key, jnp.array([length, 0.0])) for length in (1.0, 10.0))
     critic = partial(jitted(emd_critic), steps=50, batch_size=32)
     values = [float(critic(key, *s)) for s in (near, far)]
@@ -226,7 +227,7 @@ def test_bad_samples_and_options_are_refused(critic, key):
 
 
 def test_the_certified_critic_is_a_soft_minimum_of_cones():
-    """For two cones, the value is nearly their minimum. For equal cones, it is τ log 2 lower."""
+    """A critic is nearly the minimum of its two cones, and τ log 2 lower if the cones are equal."""
     z = jnp.array([[3.0, 4.0], [0.0, 1.0]])
     cones = partial(lower._cones, lower._distances)
     found = cones((jnp.array([[0.0, 0.0], [3.0, 4.0]]), jnp.array([0.5, 1.0])), z)
@@ -308,7 +309,7 @@ def test_a_critic_is_trained_on_all_pairs_alike(seed):
 
 
 def test_every_step_goes_on_from_the_last_one():
-    """Three steps of ascent with momentum and decay of weights, each then halved, in NumPy."""
+    """Three ascent steps with momentum and weight decay, each followed by halving the weights."""
     x, y = np.array([1.0, -2.0, 0.5]), np.array([-0.3, 1.0, 2.0])
     w, velocity, start = np.array([0.7, -1.1, 0.2]), 0, np.array([0.7, -1.1, 0.2])
     for _ in range(3):

@@ -63,7 +63,7 @@ def test_without_an_update_a_layer_is_pure():
     layer = BatchNorm(3, update_running_average=False, epsilon=0.5, rngs=nnx.Rngs(0))
     # An update of the layer under `jit` would raise an error.
     gradient = jax.jit(jax.grad(lambda x: jnp.square(layer(x)).sum()))
-    # The sum is n v / (v + ε) for each feature, where v is the variance.
+    # The loss is n v / (v + ε) for each feature, where v is the variance.
     x = np.asarray(X, float)
     expected = 2 * 0.5 * (x - x.mean(0)) / (x.var(0) + 0.5) ** 2
     np.testing.assert_allclose(gradient(X), expected, rtol=1e-3, atol=1e-5)
@@ -153,7 +153,7 @@ def layers(names=None, **options):
 
 @pytest.mark.parametrize("use", [False, True])
 def test_running_statistics_follow_the_batch_and_not_what_it_becomes(use):
-    """The update is by the statistics of the batch, not of the normalized batch."""
+    """The update uses the statistics of the input, not the statistics of the normalized output."""
     x = np.asarray(X, np.float64) * 2 + 1
     mean = 0.9 * 3 + 0.1 * x.mean(0)
     var = 0.9 * 5 + 0.1 * x.var(0, ddof=1)

@@ -83,7 +83,7 @@ PLACES = {
     "images on Auto axes": ("auto", None, (8, 3, 2, 4)),
 }
 # Fast tests use all layers with Explicit axes over batch and channels, which raise the most errors,
-# and these three layers with all meshes. All other tests are slow.
+# and these three layers with all meshes. All other combinations are slow tests.
 EVERYWHERE = {"unitized_batch_norm", "batch_norm, masked", "batch_norm, groups"}
 
 
@@ -155,7 +155,7 @@ each_mesh_of_a_module = pytest.mark.parametrize(
 
 
 def each_layer(shell):
-    """A mark for a test of each layer; `BatchNorm`, which `UnitizedBatchNorm` covers, is slow."""
+    """Parametrize over the layers; `BatchNorm`, which `UnitizedBatchNorm` covers, is slow."""
     return pytest.mark.parametrize(
         "name",
         [

@@ -206,7 +206,7 @@ def test_recomputed_blocks_are_counted_once():
 
 @pytest.mark.parametrize("microbatches", [1, 2, 3, 6])
 def test_parts_are_consecutive_samples_of_the_whole_tree(microbatches):
-    """A loss that is no mean over samples shows which samples are together."""
+    """A loss that is no mean over samples shows which samples form a microbatch."""
     rng = np.random.default_rng(0)
     x, weights = rng.normal(size=(6, 2, 2)), rng.normal(size=6)
 
@@ -265,7 +265,7 @@ class Stateful(nnx.Module):
 
 
 def test_the_state_of_other_layers_is_that_after_one_batch():
-    """Otherwise, every step would have the same dropout mask and the first singular vector."""
+    """With an old state, all steps would have the same dropout mask and singular vector."""
 
     def loss(model, x):
         return jnp.square(model(x) - 1).mean()

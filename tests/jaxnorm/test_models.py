@@ -142,9 +142,9 @@ def test_every_parameter_is_read(build, image):
 
 def test_pre_activation_normalizes_inputs_and_neither_shortcuts_nor_outputs():
     build = partial(models.ResNet, 50, classes=1000, pre_activation=True)
-    # A norm has two parameters per channel. Compared with a ResNet-50 that normalizes outputs,
-    # which has 25,557,032 parameters, the 64 channels of the first block's input are added. The
-    # channels of the shortcuts and the 2048 channels of the last output are not normalized.
+    # A norm has two parameters per channel. A ResNet-50 that normalizes outputs has 25,557,032
+    # parameters. With pre-activation, the 64 channels of the first block's input are normalized,
+    # too. The channels of the shortcuts and the 2048 channels of the last output are not.
     shortcuts, first, last = 256 + 512 + 1024 + 2048, 64, 2048
     assert parameters(build) == 25_557_032 - 2 * (shortcuts - first + last)
 
@@ -210,7 +210,7 @@ def test_blocks_whose_convolutions_copy_their_input_double_it(depth, blocks, pre
 def test_a_pre_activation_network_for_imagenet_ends_in_relu():
     build = partial(models.ResNet, 18, classes=3, pre_activation=True, norm=unnormalized)
     # The output of the pooling is not negative. Three strided shortcuts, one after another, change
-    # its sign three times. Therefore the ReLU at the end gives zeros.
+    # the sign of this output three times. Therefore the ReLU at the end gives zeros.
     logits = forward(filled(build, lambda shape: -copying(shape)), batch())
     np.testing.assert_array_equal(logits, 0)
 
@@ -248,7 +248,7 @@ def test_vgg_in_inference_at_unit_statistics_is_vgg_without_normalization():
     ],
 )
 def test_every_layer_starts_with_the_variance_of_he_by_a_key_of_its_own(build, monkeypatch):
-    """Large networks have fewer channels or blocks here. Flax's variance would be half as large."""
+    """Large networks are made smaller here. Flax's default would give half of the variance."""
     monkeypatch.setattr("jaxnorm.models._vgg.WIDTHS", (64, 4, 4, 4, 4))
     blocks = dict.fromkeys((18, 50), (1, 0, 0, 0))
     monkeypatch.setattr("jaxnorm.models._resnet.BLOCKS", blocks)

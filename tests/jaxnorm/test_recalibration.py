@@ -92,7 +92,7 @@ def middle(model, x, mask, row):
 @pytest.mark.parametrize("kind", [*map(vars(jaxnorm.nnx).get, NAMES), nnx.BatchNorm])
 @pytest.mark.parametrize("old", [0.0, 1e8, np.nan])
 def test_the_old_statistics_do_not_matter_even_if_the_new_ones_are_tiny(kind, old):
-    """NaN is what a diverged training leaves; in float32, 1 + 10⁻⁹ is 1."""
+    """A diverged training leaves NaN; in a sum with 10⁸, a variance of 10⁻⁹ would be lost."""
     x = np.random.default_rng(3).normal(3e-5, 3e-5, (9, 3)) * [1.0, 2.0, 0.5]
     layer = kind(3, rngs=nnx.Rngs(0))
     layer.mean[...], layer.var[...] = (jnp.full(3, old, "float32") for _ in range(2))
@@ -210,7 +210,7 @@ BATCHES = np.random.default_rng(6).gamma(2.0, size=(3, 8, 4)).astype("float32") 
 
 
 def assert_statistics(norm, seen):
-    """The statistics are those of the samples `seen`, whose second to last axis has the samples."""
+    """Assert that `norm` has the statistics of `seen`, with samples on the second to last axis."""
     np.testing.assert_allclose(norm.mean[...], seen.mean(-2), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(norm.var[...], seen.var(-2), rtol=1e-3, atol=1e-5)
 

@@ -236,9 +236,9 @@ def test_an_infinite_element_makes_its_feature_infinite_under_jit(infinity):
 
 @pytest.mark.parametrize("m", [30, 20])
 def test_costs_are_in_float64_whatever_the_dtype_of_jax(m):
-    """In float32, distances between points near 8192 would be wrong by more than the points differ.
+    """In float32, errors of distances near 8192 would be larger than the distances of the points.
 
-    Equal numbers of samples are assigned, and other numbers are a linear program.
+    Equal numbers of samples give an assignment problem, and unequal numbers a linear program.
     """
     rng = np.random.default_rng(0)
     x, y = (8192 + rng.integers(0, 64, (n, 1)).astype(np.float32) / 64 for n in (30, m))
@@ -391,7 +391,7 @@ def test_the_cost_matrix_is_made_in_blocks(monkeypatch, key):
 
 @pytest.mark.parametrize("dims", [1, 3, 50])
 def test_slices_of_a_shift(key, dims):
-    # For a shift s, the distance along θ is |θ·s|. Its mean is ‖s‖ E |θ₁|, and its maximum is ‖s‖.
+    # For a shift s, the distance along θ is |θ·s|, with the mean ‖s‖ E |θ₁| and the maximum ‖s‖.
     x = jax.random.normal(key, (20, dims))
     shift = jnp.linspace(1.0, 2.0, dims)
     found = fast_emd_sliced(key, x, x + shift[None], projections=4000)

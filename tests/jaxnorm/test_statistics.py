@@ -116,8 +116,8 @@ def test_no_outlier_costs_digits_of_the_variance(shape, dtype, places):
                 found = batch_statistics(jnp.asarray(x), where=where)
                 exact = x.astype(np.float64)[counted]
                 np.testing.assert_allclose(found.var, exact.var(0), rtol=rtol, err_msg=name)
-                # If all m are equal outliers, all deviations are as large as they are. Rounding
-                # errors are those of the shift, of sums of deviations, and of their mean.
+                # If all m are equal outliers, the deviations of the other samples are as large as
+                # the outliers. The shift, the sums of deviations and the mean are rounded.
                 eps = 4 * float(jnp.finfo(jnp.float32).eps) if "sign" in places else 1e-7
                 atol = eps * np.abs(exact).max()
                 np.testing.assert_allclose(found.mean, exact.mean(0), rtol=1e-6, atol=atol)

@@ -182,8 +182,8 @@ def test_recalibration_reaches_every_layer_and_changes_nothing_else():
     recalibrate(model, [batch()])
     own = jaxnorm.batch_statistics(model.conv(batch()))
     inner: Any = model.inner.layers[1]
-    # `norm` is called twice, and keeps the statistics of the input of the second call, which the
-    # first call has normalized.
+    # `norm` is called twice, and only its second call counts, whose input the first call has
+    # normalized.
     assert jnp.abs(inner.mean[...]).max() > 0
     assert jnp.abs(model.norm.mean[...] - own.mean).max() > 1e-3
     assert model.dropout.deterministic
@@ -521,7 +521,7 @@ def test_layers_of_a_model_without_values_are_replaced(old):
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("norm", [nnx.BatchNorm, jaxnorm.nnx.BatchNorm, UnitizedBatchNorm])
 def test_a_layer_with_its_own_call_is_refused(norm: Any):
-    """Its replacement, or the folded layer, would not do what its own call does."""
+    """A replacement, or a folded layer, would not do what the layer's own call does."""
 
     class Activated(norm):
         def __call__(self, x):
