@@ -105,7 +105,7 @@ def least_squares(
     if len(ridge) > 1 and length_hint(batches) == 1:
         raise ValueError(
             "batches must hold at least two batches if ridge holds several numbers, because the "
-            "last batches are used to choose among them; got 1 batch"
+            "last batches are used to choose among them; got 1 batch: split it into two"
         )
     solver = partial(ridge_solution, ridge=ridge)
     return _repair("least_squares", apply, params, groups, keep, batches, solver)

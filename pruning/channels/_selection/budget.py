@@ -111,7 +111,8 @@ def select_within(
     if not smallest <= budget:
         raise ValueError(
             f"budget must be at least {smallest:g}, the cost of the network with the fewest "
-            f"channels; got {budget:g} (for prune, a number below 1 is a share of the cost)"
+            f"channels; got {budget:g}: choose a larger budget, or let more channels be removed "
+            "(for prune, a budget below 1 is a share of the cost, and resize=True removes more)"
         )
     first = bisect_left(path, True, hi=len(path) - 1, key=lambda widths: cost(widths) <= budget)
     chosen = path[first]
