@@ -42,7 +42,7 @@ class UnfittedFigure(Figure):
 
 @pytest.fixture(scope="module", autouse=True)
 def unfitted_figures(request):
-    """Fit no margins except in browser tests, because fitting takes half of a figure's time."""
+    """Fit margins only in browser tests, because fitting takes half of the time of drawing."""
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("fitted_figures") is None:
             patch.setattr(plots, "Figure", UnfittedFigure)

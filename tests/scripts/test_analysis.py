@@ -123,18 +123,18 @@ def test_correlations_are_of_the_first_filters_in_their_mean_variance(monkeypatc
     kernel = drawn(3, 3, 8, 5)
     found = analysis.correlations("stem", kernel)
     v = np.moveaxis(kernel, -1, 0).reshape(5, -1)[:3].astype(float)
-    expected = v @ v.T / 72  # the means of filters are near 0, and are not subtracted
+    expected = v @ v.T / 72  # without subtraction of the filters' means
     assert (found["layer"], found["dims"]) == ("stem", 72)
     np.testing.assert_allclose(np.mean(np.diag(found["covariance"])), 1, atol=1e-4)
     np.testing.assert_allclose(
         found["covariance"], expected / np.diag(expected).mean(), atol=0.06
-    )  # not exact, because `correlations` subtracts the means of filters
+    )  # `correlations` subtracts the filters' means, which are near 0
     assert np.shape(found["covariance"]) == (3, 3)
 
 
 @pytest.fixture(scope="module")
 def ranked():
-    """Three layers: a has a tiny filter, b a zero and a small filter, and c too few filters."""
+    """Layer a has a tiny filter, layer b a zero filter and a small one, layer c too few filters."""
     kernels = {"a": drawn(3, 3, 8, 16), "b": drawn(3, 3, 8, 16, seed=1), "c": drawn(3, 3, 4, 2)}
     kernels["a"][..., 2] *= 1e-8
     kernels["b"][..., 5] = 0
@@ -198,7 +198,7 @@ def test_a_layer_is_described_by_its_rankings(ranked):
             one, other = (scores[name] for name in pair.split("-"))
             rho = np.asarray(scipy.stats.spearmanr(one, other))[0]
             np.testing.assert_allclose(layer["spearman"][pair], rho, rtol=1e-5)
-            lowest = [set(np.argsort(s)[:8]) for s in (one, other)]  # the lower half of 16 filters
+            lowest = [set(np.argsort(s)[:8]) for s in (one, other)]  # the 8 lowest of 16 filters
             np.testing.assert_allclose(layer["overlap"][pair], len(lowest[0] & lowest[1]) / 8)
         z = layer["spearman_z"]["l1-l2"]
         p_value = 2 * scipy.stats.norm.sf(abs(z))

@@ -21,7 +21,7 @@ from tests.support.recorded import assert_as_recorded, condense
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory):
-    """A file with four convolutions: Gaussian, with unequal scales, all zero, and with a NaN."""
+    """A file with four convolutions: Gaussian kernel, unequal scales, all zeros, and a NaN."""
     rng = np.random.default_rng(1)
     drawn = rng.normal(size=(3, 3, 8, 16)).astype(np.float32)
     broken = drawn.copy()
@@ -98,7 +98,7 @@ def test_names_from_files_control_neither_terminal_nor_page(tmp_path, capsys):
 
 @pytest.mark.parametrize("seed", [0, 1, 5])
 def test_a_run_is_analyzed_by_the_network_of_its_seed(seed, tmp_path, monkeypatch):
-    """A kernel of the network of seed k has the values k + 1."""
+    """All elements of the kernel of the network of seed k are k + 1."""
 
     def load_network(run, seed=0):
         assert run == tmp_path

@@ -143,7 +143,7 @@ def test_a_correlation_is_that_of_deviations_from_the_comparison():
 
 
 def test_an_interval_leaves_out_draws_without_a_correlation():
-    """With three groups, all 27 draws can be listed; one group has a constant x."""
+    """With three groups, the bootstrap has 27 possible draws; one group has a constant x."""
     x, y = np.array([[0, 1], [0, 3], [2, 2]]), np.array([[0, 2], [1, 0], [0, 1]])
     draws = [list(draw) for draw in itertools.product(range(3), repeat=3)]
     varied = [draw for draw in draws if draw != [2, 2, 2]]

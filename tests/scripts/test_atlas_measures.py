@@ -63,7 +63,8 @@ def epochs_of(seed, seen, monkeypatch):
 def test_an_epoch_is_measured_from_the_one_before_it(monkeypatch):
     """After five steps, w = 31 and r = 26. After ten steps, w = 1023 and r = 1013."""
     first, second = epochs_of(0, [], monkeypatch)
-    assert first["loss"] == [0.5, 3, 7, 15]  # the mean of the first losses 0 and 1, then each loss
+    # The first entry is the mean of the losses 0 and 1. Every further entry is one loss.
+    assert first["loss"] == [0.5, 3, 7, 15]
     assert second["loss"] == [47, 127, 255, 511]
     assert [line["test_loss"] for line in (first, second)] == [31 + 26, 1023 + 1013]
     assert [line["accuracy"] for line in (first, second)] == [0.25, 0.25]
@@ -72,8 +73,8 @@ def test_an_epoch_is_measured_from_the_one_before_it(monkeypatch):
         "epoch": [31, 1023 - 31],
         "step": [63 - 31, 2047 - 1023],
         "floor": [2 * 31, 2 * 1023],  # with frozen weights, two batches add w to r twice
-        "moment_bound": [31, 1023 - 31],  # for variance 0, the distance of means
-        "certificate": [2**0.5 * 31, 2**0.5 * (31 + 1023)],  # before and after the epoch
+        "moment_bound": [31, 1023 - 31],  # the variances are 0
+        "certificate": [2**0.5 * 31, 2**0.5 * (31 + 1023)],
         "spread": [0, 0],
         "baseline": [0, 0],
     }
@@ -105,9 +106,9 @@ def test_spread_and_baseline_are_of_the_outputs_after_the_epoch():
     y = np.array([0, 0, 0, 5, 5, 5, 100.0])[:, None] * [[0.6, 0.8]]
     parts = [jnp.asarray(y + 7), jnp.asarray(y), *[jnp.asarray(y - 1)] * 3]
     found: Any = atlas._measured("batch norm", parts, [{}, {}])
-    spread = np.sqrt(y.var(0).sum())  # over all features, around means that are not zero
+    spread = np.sqrt(y.var(0).sum())  # the means of features are not zero
     np.testing.assert_allclose(found["spread"], spread, rtol=1e-5)
-    np.testing.assert_allclose(found["baseline"], 5, rtol=1e-5)  # between halves of six samples
+    np.testing.assert_allclose(found["baseline"], 5, rtol=1e-5)
     np.testing.assert_allclose(found["epoch"], 7 * 2**0.5, rtol=1e-5)
     np.testing.assert_allclose(found["step"], 2**0.5, rtol=1e-5)
     assert found["certificate"] is None
@@ -117,7 +118,7 @@ def test_spread_and_baseline_are_of_the_outputs_after_the_epoch():
 
 @pytest.mark.parametrize(
     ("normalizer", "radii"),
-    [  # by hand: the largest length of a vector of two channels before, and after the epoch
+    [  # the largest length of a vector of two channels before the epoch, and after the epoch
         ("unitized, bounded", (2**0.5 * 3 / 0.5, 2**0.5 * 2 / 1)),
         ("RMS norm", (2**0.5 * 3, 2**0.5 * 2)),
         ("DyT", (10**0.5, 5**0.5)),  # tanh is at most 1
@@ -138,7 +139,7 @@ def test_a_certificate_has_both_radii_and_the_distance_of_biases(normalizer, rad
 
 @pytest.mark.parametrize(
     ("build", "count"),
-    [  # kernels, biases, and a scale and a bias for each normalized channel
+    [  # elements of kernels and biases, with a scale and a bias for each normalized channel
         (atlas.ConvNet, 9 * (16 + 16 * 32 + 32 * 32) + 80 + 32 * 10 + 10 + 2 * 80),
         (
             atlas.Reader,
@@ -147,7 +148,7 @@ def test_a_certificate_has_both_radii_and_the_distance_of_biases(normalizer, rad
             + 2 * (2 * 32 * 128 + 128 + 32)
             + 32 * 128
             + 128
-            + 5 * 2 * 32,  # two norms for each block, and one before the head
+            + 5 * 2 * 32,  # each block has two norms, and the head has one
         ),
     ],
 )
@@ -264,7 +265,7 @@ def test_held_out_texts_are_no_texts_of_the_training():
         np.testing.assert_array_equal(x[:, 1:], y[:, :-1])  # the target is the next character
         assert (x[:, 0] != y[:, 0]).any()
     fewer = atlas.texts(20)
-    np.testing.assert_array_equal(fewer.x_test, own.x_test)  # for any number of training texts
+    np.testing.assert_array_equal(fewer.x_test, own.x_test)
     np.testing.assert_array_equal(fewer.x_train, own.x_train[:20])
     both = {row.tobytes() for row in own.x_train} & {row.tobytes() for row in own.x_test}
     assert len(both) < 10  # some texts of the manual repeat, such as the spaces of tables
@@ -385,12 +386,12 @@ def test_a_shift_is_the_geometric_mean_over_layers_and_epochs():
     means = {name: row[name]["mean"] for name in atlas_findings._MEASURES}
     assert means == pytest.approx(
         {
-            "accuracy": 5 / 8,  # of the last epoch, like the test loss
+            "accuracy": 5 / 8,  # accuracy and test loss are of the last epoch
             "test_loss": 3.5,
             "first_epoch_loss": 2.0,
             "epoch_shift": 2.0,
             "step_shift": 2**0.25,
-            "floor": 1 / 4,  # of the last layer, divided by the layer's spread
+            "floor": 1 / 4,  # the noise floor of the last layer, divided by its spread
             "moment_bound": 6,
             "certificate": None,
         }

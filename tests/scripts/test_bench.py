@@ -94,7 +94,7 @@ def test_a_resnet_is_timed_in_inference(monkeypatch):
     for pair in pairs:
         found, expected = np.asarray(pair.ours()), np.asarray(pair.peer())
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-        assert np.abs(found.mean(0)).max() > 0.01  # no mean of the batch is subtracted
+        assert np.abs(found.mean(0)).max() > 0.01  # inference subtracts no batch mean
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_both_sides_of_a_network_compute_the_same(monkeypatch, dtype, tolerance)
     with jax.numpy_dtype_promotion("standard"):
         pairs = layers.mlps(dtype)
     for pair in pairs:
-        for shape in ((16, 10), (16, 4)):  # outputs, and gradient of the inputs
+        for shape in ((16, 10), (16, 4)):  # shapes of the outputs and of the gradient of the inputs
             (found,) = kept(jax.tree.leaves(pair.ours()), shape)
             (expected,) = kept(jax.tree.leaves(pair.peer()), shape)
             assert found.dtype == expected.dtype == dtype
@@ -234,7 +234,7 @@ def test_our_scores_and_distances_are_those_of_their_peers(monkeypatch):
     np.testing.assert_allclose(pair.ours(), pair.peer().statistic, atol=1e-7)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised in libraries of ott-jax
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # ott-jax's libraries warn
 def test_our_distances_are_those_of_their_peers(monkeypatch):
     for name, shape in (("FEATURES", (9, 3)), ("JOINT", (6, 4)), ("LARGE", (8, 4))):
         monkeypatch.setattr(distances, name, shape)
@@ -246,7 +246,7 @@ def test_our_distances_are_those_of_their_peers(monkeypatch):
 
 
 def test_the_memory_of_a_distance_is_the_peak_during_the_call(monkeypatch, capfd):
-    """A made-up distance of all samples needs 48 MB for a moment, and keeps nothing."""
+    """A fake `emd` allocates 48 MB for all samples, and frees the memory before it returns."""
     monkeypatch.setattr(distances, "LARGE", (5, 2))
 
     def emd(x, y):
@@ -337,7 +337,7 @@ def test_half_the_work_is_timed_of_any_network(monkeypatch):
         kernels = (leaf for leaf in jax.tree.leaves(parameters(pair.ours)) if leaf.ndim == 4)
         widths = {kernel.shape[-1] for kernel in kernels}
         if "every group" in pair.name:
-            assert widths > {16 - 4, 32 - 9, 64 - 18}  # widths n within blocks: n − ⌊0.29 n⌋
+            assert widths > {16 - 4, 32 - 9, 64 - 18}  # ⌊0.29 n⌋ of n channels are removed
         else:
             assert min(widths) >= 12
             assert all(width % 4 == 0 for width in widths) == ("multiples of 4" in pair.name)
@@ -364,8 +364,8 @@ def test_half_and_whole_networks_are_timed_for_the_same_texts(small_transformers
 
     monkeypatch.setattr(transformers, "BATCHES", (2, 3))
     pairs = transformers.pairs(apply, {"words": (50, 8), "down": (8, 6), "head": (6, 2)})
-    # The whole network has 8 × 6 + 6 × 2 weights behind the words, the first smaller network has
-    # 4 × 6 + 6 × 2, and the second has 4 × 3 + 3 × 2.
+    # Without `words`, the whole network has 8 × 6 + 6 × 2 = 60 weights. The first smaller network
+    # has 4 × 6 + 6 × 2 = 36, and the second has 4 × 3 + 3 × 2 = 18.
     shares = {"blocks": 36 / 60, "blocks and stream": 18 / 60}
     names = [
         f"{what}, batch {n}, ideal {share:.3f}" for n in (2, 3) for what, share in shares.items()
@@ -383,9 +383,10 @@ def test_a_decoder_of_shapes_alone_has_the_groups_of_its_layers(small_transforme
         monkeypatch.setattr(coupling, name, size)
     (group,) = coupling.groups().values()
     unrolled, scanned = group()
-    # groups of a layer: queries with keys of a head, values of a head, heads, and the perceptron
+    # A layer has four groups: the query and key channels of a head, its value channels, the heads,
+    # and the hidden units of the perceptron.
     queries_values_and_perceptrons = 4
-    assert len(unrolled.ours()) == 3 * queries_values_and_perceptrons + 1  # plus the stream
+    assert len(unrolled.ours()) == 3 * queries_values_and_perceptrons + 1  # 1: the residual stream
     assert len(scanned.ours()) == queries_values_and_perceptrons + 1
     for timed, equations in ((unrolled, 3), (scanned, 1)):
         found = str(timed.peer())
@@ -434,7 +435,7 @@ def test_norms_positions_and_attention_of_a_transformer_are_the_published_ones(s
 
 
 def in_files_of_gpt2(params: dict[str, Any]) -> dict[str, np.ndarray]:
-    """The parameters under the names of GPT-2's files; biases that are not there are zero."""
+    """The parameters under the names of GPT-2's files; missing biases are zero."""
     found = {"wte.weight": params["words"], "wpe.weight": params["positions"]}
     found |= {"ln_f.weight": params["scale"], "ln_f.bias": params["bias"]}
     width = len(params["scale"])
@@ -477,7 +478,7 @@ def in_files_of_llama(params: dict[str, Any]) -> dict[str, np.ndarray]:
 def test_a_transformer_that_is_timed_is_the_published_one(
     small_transformers, family, in_files, config
 ):
-    """The published decoder in NumPy has loops over positions and heads."""
+    """The expected logits come from a decoder in NumPy with loops over positions and heads."""
     shapes, rng = getattr(transformers, f"{family}_shapes")(), np.random.default_rng(0)
     params = jax.tree.map(lambda n: rng.normal(size=n), shapes, is_leaf=lambda n: type(n) is tuple)
     config |= {"n_embd": 24, "n_head": 3, "n_layer": 2, "layer_norm_epsilon": 1e-5}
@@ -549,7 +550,7 @@ def test_trees_and_draws_are_timed_at_any_size(small_geometry):
 
 
 def test_the_memory_of_a_map_is_ours_over_the_closed_form_s(monkeypatch):
-    """A made-up compiler says the memory of each program; the map of one cosine is left out."""
+    """A fake compiler gives made-up memory; no memory is measured for the map of one cosine."""
     memory = iter((12, 4))
     monkeypatch.setattr(
         geometry, "compiled", lambda run, x: timing.Compiled(lambda: (run, x), next(memory))
@@ -598,7 +599,7 @@ def subject_of(file):
 def test_the_numbers_of_a_file_were_made_at_the_sizes_that_the_bench_has(file):
     recorded = json.loads(file.read_text(encoding="utf-8"))
     groups = list(bench.choose(bench.Options(only=subject_of(file))))
-    if "note" in recorded:  # the command was ended before the last groups
+    if "note" in recorded:  # the command ended before the last groups
         groups = groups[: len(recorded["groups"])]
     assert list(recorded["groups"]) == groups
 

@@ -30,13 +30,13 @@ GAMMA, FACTS = "Definition 1, example", "Facts 1 and 2"
 
 @pytest.fixture
 def few(monkeypatch):
-    """Replace the claims by two of them: a claim that is computed, and a claim that is sampled."""
+    """Replace all claims by two: one whose number is computed, and one whose number is sampled."""
     chosen = tuple(claim for claim in ALL if claim.name in (GAMMA, FACTS))
     assert len(chosen) == 2
     monkeypatch.setattr(claim_measures, "ALL", chosen)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", os.environ["JAX_COMPILATION_CACHE_DIR"])
     monkeypatch.setattr("claims.ALL", chosen)
-    monkeypatch.setattr(theorem_plots, "FIGURES", {"none": CURVE})  # shown by no finding
+    monkeypatch.setattr(theorem_plots, "FIGURES", {"none": CURVE})  # no finding shows it
     return chosen
 
 

@@ -143,7 +143,7 @@ def test_of_an_unknown_chip_there_are_no_bounds(show):
 
 
 def test_what_needs_more_than_a_chip_has_does_not_fit(show):
-    """If the compiler gives the costs of a step that does not fit, all its lines are shown."""
+    """If a step does not fit, and the compiler gives its costs, all lines about costs are shown."""
     (fitting, _), (lines, result) = (
         show(Compiled(), chip=CHIP._replace(hbm=hbm)) for hbm in (900, 899)
     )
@@ -185,7 +185,7 @@ def test_a_step_without_collectives_says_so(show, monkeypatch):
 
 
 def test_collectives_are_counted_by_kind_and_dtype_with_their_whole_arrays():
-    """The whole array of a reduce-scatter is its operand, and that of an all-gather its result.
+    """A reduce-scatter counts with its operand, and an all-gather with its result.
 
     An asynchronous collective counts once, at its start.
     """
@@ -212,13 +212,13 @@ ENTRY %main (x: f32[100]) -> f32[100] {
         ("collective-permute", "f32", 1, 1, 400),
         ("reduce-scatter", "f32", 1, 1, 400),
     ]
-    # In rings of four chips: all-reduces of 900 bytes, a permute, and the other collectives.
+    # In a ring of four chips: all-reduces of 900 bytes, a permute, an all-gather, a reduce-scatter.
     sent = 2 * 3 / 4 * 900 + 400 + 3 / 4 * (400 + 400)
     assert compiled_step.bytes_sent(found, 4) == pytest.approx(sent)
 
 
 def test_every_chip_is_published_with_all_its_figures():
-    """Each figure lies within one order of magnitude, so a wrong unit would be found."""
+    """The limits of a figure are one order of magnitude apart, so a wrong unit would be found."""
     for chip in compiled_step.CHIPS.values():
         assert 1e14 < chip.flops < 1e15
         assert 5e11 < chip.hbm_bandwidth < 5e12

@@ -169,7 +169,7 @@ TRIP = 4 + KILOBYTE + KILOBYTE + 4 + KILOBYTE + KILOBYTE
         (loop(DATA_DEPENDENT, ', backend_config={"known_trip_count":{"n":"5"}}'), 5, 0),
         (loop(COUNTED), 7, 0),
         (loop(DATA_DEPENDENT), 1, 1),
-        (loop(COUNTED.replace("LT", "GT")), 1, 1),  # the loop goes on while counter > bound
+        (loop(COUNTED.replace("LT", "GT")), 1, 1),  # the loop runs while counter > bound
         (loop(COUNTED.replace("s32[] constant", "f32[] constant")), 1, 1),
         (loop(COUNTED.replace("%bound = ", "%other = s32[] constant(9)\n  %bound = ")), 1, 1),
         # an s64 constant does not bound the 32-bit counter
@@ -196,7 +196,7 @@ def test_a_row_written_counts_as_a_row_if_the_whole_is_passed_on_after(op):
 
 
 def test_a_loop_of_unknown_length_inside_another_counts_once_a_trip():
-    """The inner loop counts as only one loop of unknown length."""
+    """The outer loop runs three times. The inner loop counts as one loop of unknown length."""
     pair = "(s32[], f32[10,256]{1,0})"
     outer = (
         f"%outer (o: (s32[], f32[10,256])) -> (s32[], f32[10,256]) {{\n  %o = {pair} parameter(0)\n"

@@ -42,7 +42,7 @@ def users_jax(tmp_path_factory):
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(loop, "BETWEEN_CHECKPOINTS", 0)
         for owner, name in full_disk.CACHED:
-            patch.setattr(owner, name, getattr(owner, name))  # so `patch` restores the attribute
+            patch.setattr(owner, name, getattr(owner, name))  # `patch` restores it
         full_disk.compile_once()
         yield
 
@@ -184,7 +184,7 @@ def as_stranger():
     ],
 )
 def test_what_another_user_may_not_read_is_named_and_remains(closed, words, runs, tmp_path):
-    for folder in (*tmp_path.parents[:3], tmp_path):  # a worker adds a folder
+    for folder in (*tmp_path.parents[:3], tmp_path):  # a worker of pytest-xdist adds a folder
         if folder.owner() == "root" and folder.name != "tmp":
             folder.chmod(0o755)
     out = shutil.copytree(runs / "half", tmp_path / "run")
@@ -300,7 +300,7 @@ def test_when_one_process_dies_or_hangs_the_other_says_so_and_ends(process, faul
 
 
 def test_a_full_disk_at_any_write_is_named_and_costs_nothing(tmp_path):
-    """There is a run for every seventh write, and in this run the disk is full at this write."""
+    """For every seventh write, there is a run in which the disk is full at this write."""
     library = tmp_path / "full_disk.so"
     source = Path(full_disk.__file__).with_name("full_disk.c")
     if not shutil.which("cc"):

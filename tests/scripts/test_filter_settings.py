@@ -152,7 +152,7 @@ def scores_by_hand(params, x, *, normalized, lowered=0):
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("normalized", [True, False])
 def test_a_network_is_tested_as_its_setting_says_without_noise(normalized, depth, monkeypatch):
-    """Labels are those of the first network, and another seed has other biases of the head."""
+    """Labels are the first network's predictions. The second network has another head bias."""
     rng = np.random.default_rng(1)
     x = (1 + rng.standard_normal((300, 8, 8, 1))).astype(np.float32)
     params: Any = {
@@ -326,7 +326,7 @@ def test_tests_are_corrected_for_the_layers_of_all_settings():
         return own | {"before": rows, "after": [dict(row) for row in rows]}
 
     both = {"a": setting(0.03), "b": setting(0.5)}
-    for part, count in ((both, 0), ({"a": both["a"]}, 1)):  # 2 · 0.03 is above 0.05
+    for part, count in ((both, 0), ({"a": both["a"]}, 1)):  # of two tests: 2 · 0.03 > 0.05
         found = filter_tests.summaries(part)["a"]
         for when in ("before", "after"):
             assert found[when]["fails"] == dict.fromkeys(analysis.TESTS, count)

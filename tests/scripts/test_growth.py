@@ -44,7 +44,7 @@ class Watch(View):
 
 @pytest.mark.usefixtures("users_jax")
 def test_memory_does_not_grow_over_three_thousand_steps(tmp_path, monkeypatch):
-    """Memory grows little from step 1000 to step 3000, with many checkpoints between them."""
+    """From step 1000 to step 3000, with many checkpoints, memory grows by at most `ALLOWED`."""
     monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", 0.2)
     program = compiled(replace(SMALL, epochs=STEPS // 4), random_images())
     program.steps_per_call = 1
@@ -70,7 +70,7 @@ def programs():
 
 @pytest.mark.parametrize("name", ["resnet, identity", "vgg"])
 def test_neither_memory_nor_programs_grow_over_two_hundred_prunings(name, programs):
-    """Memory and programs are compared over the last 150 prunings, each in two steps."""
+    """Memory and programs are compared over the last 150 prunings; each pruning has two steps."""
     apply, params, x = prunable.model(name)
     memory = []
     for i in range(PRUNINGS):

@@ -70,7 +70,7 @@ def test_at_the_scale_of_the_crop_a_square_image_is_its_middle():
     middle, mirror = imagenet.multi_scale_crops(picture, crop=64, scales=(64,))
     np.testing.assert_array_equal(whole, middle)
     np.testing.assert_array_equal(whole[:, ::-1], mirror)
-    tall = image(100, 64)  # 36 rows are left over: 18 above the center and 18 below
+    tall = image(100, 64)  # the crop leaves out 18 rows above and 18 below
     middle, mirror = imagenet.multi_scale_crops(tall, crop=64, scales=(64,))
     np.testing.assert_array_equal(middle, np.asarray(tall)[18:-18])
     np.testing.assert_array_equal(mirror, np.asarray(tall)[18:-18, ::-1])

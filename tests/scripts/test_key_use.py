@@ -51,7 +51,7 @@ def test_networks_of_a_depth_share_only_the_batch_of_their_ranks():
 
 
 def test_the_floor_of_every_epoch_is_of_other_batches(monkeypatch):
-    """At the start and after each epoch, the batches that give the floor have new keys."""
+    """At the start and after each epoch, the batches that measure the noise have a new key."""
     keys = []
 
     class Follower:

@@ -168,7 +168,7 @@ def test_the_numbers_of_units_of_every_budget_are_as_recorded(family, tmp_path):
 
 
 def copies(weights):
-    """The weights, with the second half of all intermediate units and heads a copy of the first."""
+    """Weights in which the second half of intermediate units and heads copies the first half."""
     for name, array in weights.items():
         if any(part in name for part in ("up_proj", "gate_proj", "q_proj", "k_proj", "v_proj")):
             array[len(array) // 2 :] = array[: len(array) // 2]
@@ -200,7 +200,7 @@ def test_without_copies_the_repaired_model_is_the_whole_one(family, tmp_path):
 
 
 def channel_copies(weights):
-    """The stream's last four channels copy the first four; their weights in the head are zero."""
+    """The stream's last four channels copy the first four; the head does not read the last four."""
     for name, array in weights.items():
         if name.endswith(("embed_tokens.weight", "o_proj.weight", "down_proj.weight")):
             axis = int("embed" in name)
@@ -317,7 +317,7 @@ def test_scores_see_the_stream_before_each_norm(family):
     layer: Any = Linear(SimpleNamespace(traits=traits, experts=2), params)
     x = rng.normal(size=(3, 5, 4))
     seen = choice.observe(layer, x, experts=False)
-    between = x + 6 * x @ params[names[0]].T  # `Linear` attends by a factor of 6
+    between = x + 6 * x @ params[names[0]].T  # attention of `Linear` multiplies by 6
     norms = streams.norm_names(layer.model)
     for name, stream in zip(norms, (x, between), strict=True):
         expected = np.square(len(name) * stream).sum((0, 1))
@@ -350,7 +350,7 @@ def test_a_repaired_layer_comes_with_the_streams_after_it(family):
         for _ in range(2)
     ]
     whole, small = layers
-    x = rng.normal(size=(8, 5, 4))  # of mean 0, so that no kernel can replace a bias
+    x = rng.normal(size=(8, 5, 4))  # the mean is 0, so a kernel cannot act as a bias
     y = x + 0.1 * rng.normal(size=x.shape)
     fitted, after, after_small = cutting.repair_layer(plan, 1, whole, small, x, y)
     np.testing.assert_allclose(after, whole.run("layer", x), rtol=1e-12)
@@ -643,7 +643,7 @@ def test_a_pass_reads_the_layers_that_remain_and_what_follows_them(
     tied = config["tie_word_embeddings"]
     unread = ("wpe.weight",) if tied else ("wpe.weight", "embed_tokens.weight", "wte.weight")
     numbers = sum(w.size for name, w in weights.items() if not name.endswith(unread))
-    streams = tokens * counts.hidden * (2 * counts.layers + 1)  # into and out of every layer
+    streams = tokens * counts.hidden * (2 * counts.layers + 1)  # each layer reads and writes it
     angles = 0 if family == "gpt2" else 2 * tokens * head_dim // 2
     numbers += streams + counts.layers * angles + tokens * config["vocab_size"]
     assert found == 2 * numbers + counts.layers * tokens**2  # the mask has a byte for each element
@@ -719,7 +719,7 @@ def test_a_smaller_decoder_moves_fewer_bytes_on_a_tpu(family, tmp_path):
     whole, wanted = removal.counts(model.architecture), Wanted(gigabytes=1.0)
     assert compiled_budget.choose(folder, wanted, 16) == whole
     size = removal.parameters(model.architecture, model.tensors, whole)
-    limit = 1.4e-9 * size  # gigabytes: 70 % of the parameters, each with two bytes
+    limit = 1.4e-9 * size  # 70 % of the parameters in bfloat16, in gigabytes
     found = compiled_budget.choose(folder, replace(wanted, gigabytes=limit), 16)
     smaller = removal.parameters(model.architecture, model.tensors, found)
     assert 0.3 * size < smaller < size
@@ -731,7 +731,7 @@ def test_a_smaller_decoder_moves_fewer_bytes_on_a_tpu(family, tmp_path):
 def test_a_model_that_stays_whole_is_refused_for_every_kind_of_budget(
     wanted, tmp_path, monkeypatch
 ):
-    """A made-up function stands for the compiler, which finds that the whole model is allowed."""
+    """A fake search for the budget in bytes finds that the whole model fits the budget."""
     sizes: Any = {"num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 4}
     model = random_model(tmp_path / "model", **sizes, hidden_size=24)
     counts = removal.counts(model.architecture)

@@ -79,7 +79,7 @@ def test_kernels_into_the_stream_start_smaller_and_no_two_alike():
             np.testing.assert_array_equal(p, 1)
     for name, p in kernels.items():
         into = name.endswith(("o_proj.weight", "down_proj.weight"))
-        deviation = 0.02 / 4**0.5 if into else 0.02  # each of two layers has two such kernels
+        deviation = 0.02 / 4**0.5 if into else 0.02  # two layers have four such kernels
         assert p.std() == pytest.approx(deviation, rel=0.15), name
     firsts = [float(p.ravel()[0]) / float(p.std()) for p in kernels.values()]
     assert len(set(np.round(firsts, 4))) == len(firsts)
@@ -253,7 +253,7 @@ def test_a_comparison_has_a_row_for_each_share_score_and_repair(tmp_path, monkey
 
 
 def test_every_variant_has_its_own_kernels_and_is_trained_on_its_own_text(monkeypatch):
-    """Made-up kernels say whether they are repaired. No token is in two of three texts."""
+    """A made-up kernel is a flag: repaired or not. The three texts have no common token."""
     text = choice.Text(np.arange(40).reshape(8, 5), 100 + np.arange(15).reshape(3, 5))
     pieces, trained = 200 + np.arange(20).reshape(4, 5), []
 

@@ -179,7 +179,7 @@ def test_every_pair_of_criteria_and_every_masked_network_of_a_report_is_measured
 
 
 def test_the_plane_of_the_odd_point_is_that_of_the_largest_variance():
-    """Points with spreads 5, 2 and ½ along three axes, around a center far from the origin."""
+    """The points have spreads 5, 2 and ½ along three axes, about a center far from the origin."""
     rng = np.random.default_rng(0)
     axes, _ = np.linalg.qr(rng.normal(size=(7, 7)))
     spread = rng.normal(size=(40, 3))
@@ -237,7 +237,7 @@ def test_moments_are_quartiles_over_channels_and_seeds():
 
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_the_change_of_a_moment_counts_the_last_epoch_of_a_short_training(epochs):
-    """The changes are 1 and 4. With two epochs, only the second is after the first quarter."""
+    """The changes are 1 and 4. Of two epochs, only the second is after the first quarter."""
     values = np.array([0.0, 1.0, 5.0])[: epochs + 1, None, None] * np.ones((epochs + 1, 4, 3))
     runs = [paired_runs.History(np.zeros(epochs), np.zeros(epochs), values, np.zeros((epochs, 3)))]
     change = networks.moments({"batch_norm": runs, "unitized": runs})["change"]
@@ -278,7 +278,7 @@ def test_networks_of_a_report_are_trained_one_after_the_other_and_named(monkeypa
 
 
 def test_the_bar_of_a_report_is_full_when_all_is_done(monkeypatch, tmp_path):
-    """All stages advance by `units` in total. Training is replaced, so its epochs are missing."""
+    """The stages advance the bar by `units` minus the epochs of training, which a fake replaces."""
     moved, seeds = [], 3
 
     class Stages:

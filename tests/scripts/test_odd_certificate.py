@@ -92,7 +92,7 @@ def test_entries_and_their_deviations_are_those_of_the_whole_gram_matrix(n, entr
 @pytest.mark.parametrize("slope", ["0.3", "-1", "0"])
 @pytest.mark.parametrize(("n", "entries"), STATES)
 def test_deviations_between_samples_are_those_of_the_whole_gram_matrix(n, entries, slope):
-    """The samples of the cluster have numbers c, whose sum is 0."""
+    """Each sample of the cluster has a number; the vector c of these numbers has the sum 0."""
     _, _, found = layer(list(map(mpmath.mpf, entries)), n, piecewise_linear(mpmath.mpf(slope)))
     found = np.array(found.tolist(), float)
     c = np.append(np.arange(n - 1) - (n - 2) / 2, 0)

@@ -69,7 +69,7 @@ ABOUT_RESNET: dict[str, Any] = {"weights": DATA / "w", "data_dir": DATA}
 
 
 def evaluate_alone(out):
-    """Evaluate a run on noise in the shape of ImageNet, whose checkpoints are empty folders.
+    """Evaluate a run with an empty checkpoint folder, on noise in the shape of ImageNet.
 
     The run began with the weights of another run, which the evaluation does not name.
     """

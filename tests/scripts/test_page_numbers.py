@@ -177,7 +177,7 @@ def shift_run(seed, scale, **group):
 
 
 def test_bounds_are_means_over_layers_and_seeds(monkeypatch):
-    """Means over layers are 2 (1, 2, 3, 4) and 6 (1, 2, 3, 4) for two seeds, so 4 (1, 2, 3, 4)."""
+    """Means over layers are 2 (1, 2, 3, 4) for one seed and 6 (1, 2, 3, 4) for the other seed."""
     drawn = record_panels(monkeypatch, shift_page)
     group = {"normalization": "unitized", "order": "norm first", "schedule": "drops"}
     runs = [shift_run(seed, scale, **group) for seed, scale in ((0, 1.0), (1, 3.0))]
@@ -279,7 +279,7 @@ def test_curves_of_repairs_are_in_percent_with_a_band_of_one_error():
 
 
 def test_curves_have_the_points_of_a_run_that_is_not_finished(monkeypatch):
-    """One repair was measured at one of two ratios, and at the other ratio only one criterion."""
+    """At one ratio, two repairs are measured; at the other, one repair for one criterion."""
     cells = of_repairs()["digits", 0.3, "recalibrated"]
     table = {
         ("ResNet-20", 0.3, "folded"): cells,
@@ -335,7 +335,7 @@ def test_the_answer_is_of_the_largest_ratio():
 
 
 def test_the_degrees_of_freedom_are_by_welch_and_satterthwaite():
-    """For two draws and three blocks, the variance of means over draws is 4, and over blocks 8."""
+    """The means of the three blocks have variance 4; the means of the two draws have variance 8."""
     values = np.array([[0.0, 2.0, 4.0], [4.0, 6.0, 8.0]])
     found = mean_of(values)
     a, b = 4 / 3, 8 / 2

@@ -290,7 +290,7 @@ def test_pairs_of_criteria_are_averaged_over_layers_and_then_over_seeds():
     }
     means = criteria_page.pair_means(pruning, "spearman", "batch_norm")
     assert means[pairs[0]]["values"] == pytest.approx([0.6, 0.8])
-    assert means[pairs[2]]["values"] == pytest.approx([0.4, 0.8])  # without the layer that has no ρ
+    assert means[pairs[2]]["values"] == pytest.approx([0.4, 0.8])  # one layer has no ρ
     said = criteria_page.spearman_sentence(pruning).replace(NBSP, " ")
     labels = [criteria_page.pair_label(pair) for pair in pairs]
     assert f"{labels[1]} agree least (0.2000 ± <0.0001)" in said

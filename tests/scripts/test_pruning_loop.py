@@ -101,7 +101,7 @@ def test_the_channels_with_the_lowest_scores_are_removed(criterion, tmp_path):
         scores = np.linalg.norm(kernel, int(criterion[1]), axis=1)
     elif criterion == "gm":  # the sum of the distances to all filters
         scores = np.linalg.norm(kernel[:, None] - kernel[None], axis=2).sum(1)
-    # Fermat: the distance to the point with the least sum of distances, by Weiszfeld's iteration
+    # Fermat: the distance to the geometric median, which Weiszfeld's iteration finds
     else:
         point = kernel.mean(0)
         for _ in range(2000):
@@ -144,7 +144,8 @@ def three_layers():
         ({}, (4, 4)),
         ({"exclude": ("b",)}, (4, 8)),
         ({"exclude": ("a",)}, (8, 4)),
-        # scores are divided by the mean of the layer: seven filters of `a` have about half of it
+        # a score is divided by the layer's mean score, which gives about 1/2 for seven filters of
+        # `a`
         ({"scope": "globally"}, (1, 7)),
         ({"scope": "globally", "min_channels": 3}, (3, 7)),
         ({"scope": "globally", "round_to": 2}, (2, 8)),
@@ -238,7 +239,7 @@ def made_state(seed):
 
 
 def test_networks_of_both_normalizations_are_masked_and_ranked_on_their_own():
-    """The made-up accuracy is a factor of the program times the sum of squared weights."""
+    """The made-up accuracy is the sum of squared weights, times a factor for each normalization."""
     made = {
         "batch_norm": [made_state(0), made_state(1)],
         "unitized": [made_state(2), made_state(3)],

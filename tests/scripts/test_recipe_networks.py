@@ -85,7 +85,7 @@ def test_layers_normalize_as_the_recipe_says():
     x = jnp.arange(16.0).reshape(2, 8)
     np.testing.assert_array_equal(norms(normalization="none")(x), x)
     given: Any = networks._norm(Recipe(statistics_groups=4), {"groups": 2})(8, rngs=nnx.Rngs(0))
-    assert given.groups == 2  # the groups of one device replace the recipe's 4
+    assert given.groups == 2  # the option `groups` replaces the recipe's 4
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_what_is_found_is_packed_by_draw_and_criterion():
 
 
 def test_criteria_are_compared_on_the_draws_that_all_have():
-    """The control, which has fewer draws, does not count."""
+    """The control (random choice of channels) has fewer draws, and does not count."""
     first, second = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[0.5, 0.25]])
     cells = {"l1": first, "l2": second, "gm": first[:, ::-1], "random": second[:0]}
     found = values_of_criteria(cells)
@@ -175,7 +175,7 @@ def test_a_repair_has_the_processor_time_and_the_memory_that_it_adds(monkeypatch
 
 
 def test_every_draw_repairs_with_its_own_images_and_a_second_run_with_what_is_left(monkeypatch):
-    """Made-up images are their numbers. A made-up repair returns what decides its result."""
+    """Made-up images are integers. A made-up repair returns its name, choice, ratio and images."""
     images, made, saved = [], [], []
 
     def read(folder, split, start, count):

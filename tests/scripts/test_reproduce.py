@@ -64,7 +64,7 @@ def test_results_hold_every_value(smallest):
         for pair in results["pruning"]["pairs"]:
             assert np.shape(results["pruning"][name]["spearman"][pair]) == (1, layers)
         assert set(results["pruning"][name]["masked"]) == {"l1", "l2", "fermat", "gm"}
-    assert layers == 9  # convolutions: the stem, 6 in blocks, 2 shortcuts
+    assert layers == 9  # convolutions: one in the stem, 6 in blocks, 2 in shortcuts
     assert results["odd_point"]["network"]["is_odd"]
     assert len({claim["paper"] for claim in results["claims"]}) == 3
     assert all(claim["as_recorded"] for claim in results["claims"])

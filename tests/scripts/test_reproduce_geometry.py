@@ -184,7 +184,7 @@ def test_figure_5_has_two_layers_of_one_size_and_the_last_layer_of_every_size(mo
     monkeypatch.setattr(geometry_figures, "_angles", angles)
     monkeypatch.setattr(geometry_figures, "_infinite_width", lambda *given: given)
     monkeypatch.setattr(geometry_figures, "SIZES", ((3, 2), (4, 6), (5, 1)))
-    for scattered in ((4, 6), (7, 3)):  # one of the sizes, and another size
+    for scattered in ((4, 6), (7, 3)):  # in SIZES, and not in SIZES
         monkeypatch.setattr(geometry_figures, "SCATTERED", scattered)
         found = geometry_figures.figure_5(2)
         assert found["sizes"] == [[3, 2], [4, 6], [5, 1]]
@@ -194,7 +194,7 @@ def test_figure_5_has_two_layers_of_one_size_and_the_last_layer_of_every_size(mo
             assert (part["before"], part["after"]) == ([*before[::5]], [*after[::5]])
             assert part["range"] == pytest.approx([np.quantile(after, q) for q in (0.05, 0.95)])
             last = [sorted(angles(2, name, n, width)[1]) for n, width in found["sizes"]]
-            # of 3, 6 and 10 pairs
+            # batches of 3, 4 and 5 samples have 3, 6 and 10 pairs
             medians = [last[0][1], sum(last[1][2:4]) / 2, sum(last[2][4:6]) / 2]
             assert part["medians"] == pytest.approx(medians)
             assert part["infinite_width"] == (name, scattered[0])
@@ -230,12 +230,12 @@ def test_the_answers_of_figure_6_are_counted_above_a_tenth_of_the_largest(small,
     assert seen == [(5, part, 6, 10, (30,)) for part in ("rescale_rms", "standardize")]
     for part in ("rescale_rms", "standardize"):
         ours = found["parts"][part]
-        assert ours["median"] == 0.75  # of four inputs, 2, 3 and 4 activate the three live neurons
+        assert ours["median"] == 0.75  # three neurons: 2, 3 and 4 of 4 inputs activate them
         assert ours["p95"] == pytest.approx(np.quantile([0.5, 0.75, 1], 0.95))
         assert ours["above_90_percent"] == pytest.approx(1 / 3)
         assert ours["zeros"] == 6 / 16
-    # For `rescale_rms`, these are the outputs of the neuron with the largest ratio of mean to
-    # standard deviation. For `standardize`, they are the outputs of the first live neuron.
+    # Without recentering, "neuron" has the outputs of the neuron with the largest ratio of mean to
+    # standard deviation. With recentering, it has the outputs of the first live neuron.
     assert found["parts"]["rescale_rms"]["neuron"] == [4, 5, 6, 5]
     assert found["parts"]["standardize"]["neuron"] == [10, 1.1, 0.9, 0]
     assert (found["points"], found["width"], found["layer"]) == (6, 10, 30)
@@ -277,7 +277,7 @@ def test_a_network_of_figure_2_is_ranked_before_training_and_judged_after_it(
     least = {"batch_norm": 0.9, "batch_norm_sgd": 0.5, "he": 0.2, "default": 0.12}
     assert accuracy > least[start]
     untrained, _, _ = run(key, x, y, start=start, hl=1, steps=1)
-    assert untrained < accuracy or start == "default"  # "default" remains at chance
+    assert untrained < accuracy or start == "default"  # PyTorch's default does not learn
 
 
 def test_ranks_are_of_the_first_weights_and_the_accuracy_of_the_last(

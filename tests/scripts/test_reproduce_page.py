@@ -96,7 +96,7 @@ def test_the_page_asks_nothing_of_anyone(page):
     outside = [link for link in Outline(page).links if not link.startswith("#")]
     cited = [paper.url for paper in papers()]
     assert sorted(outside) == sorted(["data:,", "results.json", *cited])
-    assert page.count("http") == len(cited)  # only citations, so the page loads nothing
+    assert page.count("http") == len(cited)  # all links are citations, so the page loads nothing
     assert "@import" not in page
     assert "<script" not in page
 
@@ -291,7 +291,7 @@ def test_the_odd_points_have_the_numbers_of_their_own_network_and_tree(results):
     said = re.sub(r"<svg.*?</svg>|<[^>]*>", " ", reproduce_claims.odd_point(other), flags=re.S)
     numbers = [int(n.replace(",", "")) for n in re.findall(r"\d[\d,]*", unescape(said))]
     of_legend = 31 - 1
-    of_sentence = [1200, 29, 88, 11, 27, 71, 11]  # the last number is that of Theorem 11
+    of_sentence = [1200, 29, 88, 11, 27, 71, 11]  # the last 11 is from "Theorem 11"
     assert numbers == [31, 1200, 32, 33, 3400, of_legend, *of_sentence]
 
 

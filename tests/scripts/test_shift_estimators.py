@@ -129,7 +129,7 @@ def test_samples_slices_and_critics_have_keys_of_their_own(critics, monkeypatch)
     for name in ("emd_lower_bound", "emd_critic"):
         monkeypatch.setattr(measures, name, uniform)
     found = measures.measure(measures.Case("made up", draw, 1.0), 3, 12)["estimates"]
-    assert len(set(drawn)) == 2 * 3  # a training and a test sample for each seed
+    assert len(set(drawn)) == 2 * 3  # each seed draws a training sample and a test sample
     slices = np.array(found["slices"]["values"]) * 2 / math.pi
     numbers = [*slices, *found["lower bound"]["values"]]
     assert len({round(number, 5) for number in numbers}) == 2 * 3
@@ -160,7 +160,7 @@ def test_pairs_are_drawn_as_they_are_named(monkeypatch):
         error = 5 / count**0.5
         assert abs(float(x.mean())) < error / dims**0.5
         assert abs(float(x.std()) - 1) < error / dims**0.5
-        centre = shift / dims**0.5  # the shift of every coordinate
+        centre = shift / dims**0.5  # the shift of each coordinate
         assert abs(float(y.mean()) - centre) < scale * error / dims**0.5
         assert abs(float((y - centre).std()) - scale) < scale * error / dims**0.5
         if scale == 2:

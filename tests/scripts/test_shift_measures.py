@@ -101,10 +101,10 @@ def test_every_kind_of_statistics_is_measured_since_the_last_epoch(monkeypatch):
 
 
 def test_a_shift_is_of_the_joint_outputs_for_the_probe(monkeypatch):
-    """The expected distance is the least of all pairings of the outputs for five images."""
+    """The expected distance is the minimum over all pairings of the outputs for five images."""
     program, _ = made_up(monkeypatch)
     follow = shift.Follower(program, jnp.asarray(X), jnp.asarray(PROBE), exact=5)
-    for w, r in ((0.2, 0.1), (0.1, 0.05), (0.3, -0.02)):  # only the last two are compared
+    for w, r in ((0.2, 0.1), (0.1, 0.05), (0.3, -0.02)):  # the last two states are compared
         found: Any = follow.update(state_of(w, r), jax.random.key(0))
     close(found["movement"]["whole set"], moved(bent(X, 0.1), bent(X, 0.3)))
 

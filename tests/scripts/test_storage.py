@@ -41,7 +41,7 @@ def test_a_path_is_local_or_of_a_bucket(tmp_path):
     with pytest.raises(InputError, match="this option must be local; got s3://mine/a"):
         storage.local("s3://mine/a")
     with pytest.raises(InputError, match="a path must not be empty"):
-        storage.local("")  # from `--out "$OUT"` with a variable that is not set
+        storage.local("")  # `--out "$OUT"` if OUT is not set
 
 
 @pytest.mark.parametrize("text", ["ftp://mine/a", "gs://", "gs:///a", "file://host/a", "://a"])

@@ -108,7 +108,7 @@ def ratio_variance(n):
     ("name", "lines"),
     [
         (
-            "unbounded",  # of the inputs R and -R, with α = 1/2
+            "unbounded",  # for inputs R and -R, with α = 1/2
             {
                 "Equation 10": lambda r: 2 * (1 + r) / 2,
                 "Equation 9": lambda r: 2 * r / ((r + 1) / 2),

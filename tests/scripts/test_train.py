@@ -118,7 +118,7 @@ def test_each_device_computes_its_part_of_a_batch(images):
     assert "all-reduce" not in program_text(SMALL, 1)
     text = program_text(replace(SMALL, accumulate=2, augment=True), 8)
     assert "all-reduce" in text
-    assert "f32[1,24]" in text  # outputs of layer 1 for 16 images / 2 parts / 8 devices
+    assert "f32[1,24]" in text  # layer 1 of one image: 16 images / 2 parts / 8 devices
 
 
 def test_a_scan_of_steps_has_the_losses_of_single_steps(one, images, monkeypatch):
@@ -266,7 +266,7 @@ def test_a_network_too_deep_for_its_images_is_refused(images):
         compiled(replace(SMALL, model="vgg11"), coloured)
 
 
-SHALLOW = ("mlp", "preact8", "preact20", "vgg16")  # quick to build, except on CIFAR-100
+SHALLOW = ("mlp", "preact8", "preact20", "vgg16")  # built quickly, except on CIFAR-100
 DEEP = [
     name
     for name, (_, recipe) in PRESETS.items()

@@ -47,7 +47,7 @@ def test_a_state_is_saved_every_half_minute_and_at_the_end(time, monkeypatch):
     for step, now in enumerate((10, 29, 31, 50, 60, 62, 93, 95, 96), 1):
         time.now = 100.0 + now
         save(chunk(step))
-    # saved half a minute after the previous save, at 31, 62 and 93 seconds, and at the last step
+    # The state is saved half a minute after the previous save (at 31, 62 and 93 s), and at the end.
     assert saved == [3, 6, 7, 9]
 
 
@@ -71,7 +71,7 @@ def test_progress_shows_means_over_seeds_and_the_steps_of_earlier_seeds():
     for log, accuracy in zip(logs, (0.5, 0.75), strict=True):
         log.lines += [{"epoch": 1, "accuracy": 0.1}, {"epoch": 2, "accuracy": accuracy}]
     loop.show_progress(trainer, (3, 4), view, logs, clock, given)
-    clock.speed = 0.0  # as long as all steps were compiled, the speed is unknown
+    clock.speed = 0.0  # 0 means that the speed is not known yet
     loop.show_progress(trainer, (3, 4), view, first, clock, given)
     assert shown == [
         (67, "seed 3-4, epoch 2/5", "loss 1.7500, 1,234 images/s"),
@@ -149,7 +149,7 @@ def test_chunks_of_an_epoch_that_is_resumed_end_with_it(time):
     ]
     np.testing.assert_allclose([c.losses for c in found], [[2, 4], [1.2, 2.4], [3, 6], [1.2, 2.4]])
     assert [c.seconds for c in found] == [2, 2, 2, 3]
-    assert [c.images for c in found] == [32, 32, 32, 48]  # eight for each step and seed
+    assert [c.images for c in found] == [32, 32, 32, 48]  # eight images for each step and seed
 
 
 def test_a_history_begins_with_the_untrained_network_and_has_a_line_for_each_epoch(monkeypatch):

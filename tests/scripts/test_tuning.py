@@ -59,7 +59,7 @@ def test_fine_tuning_an_untrained_network_is_training_it(network, one):
     tuned = network.fine_tuned(tree)
     *_, last = chunks.epochs(one, one.init_state((3,)), (3,))
     assert bits(tuned) == bits({"params": last.state.params, "statistics": last.state.statistics})
-    assert bits(tree) == before  # although a step of training donates its input
+    assert bits(tree) == before  # fine-tuning must not donate `tree`
 
 
 def test_a_network_with_few_channels_is_tuned_as_if_the_others_were_zero(network, images):
