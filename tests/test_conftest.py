@@ -84,7 +84,7 @@ def cached_in(folder):
 
 
 def third():
-    return jax.jit(lambda x: x / 3)  # for JAX a new function at each call, with the same program
+    return jax.jit(lambda x: x / 3)  # each call makes a new function with the same program
 
 
 def test_a_program_that_another_worker_has_half_written_is_compiled(tmp_path):

@@ -99,7 +99,7 @@ FAIL_IN_JAX = (pruning.ranking.similarity, pruning.weight_tests.mean_equivalence
     ids=lambda f: getattr(f, "func", f).__name__,
 )
 def test_a_shard_map_may_give_each_device_its_own_arrays(function):
-    """JAX checks while it traces that loops vary over the same devices in all steps."""
+    """JAX refuses a loop whose state varies over the devices in some steps only."""
     arguments, call = example(function) if function in NUMERICAL else ((jnp.asarray(X),), function)
     both = jax.tree.map(lambda x: jnp.stack([x, x]), arguments)
     mesh = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])

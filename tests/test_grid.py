@@ -76,7 +76,7 @@ def has_nan(leaves):
 def differs(found, expected, tolerance, smallest=0.0):
     """Whether arrays differ by more than the tolerance times their largest expected element."""
     if isinstance(expected, str):
-        return False  # a compiled program does not check values, so it raises no error
+        return False  # a compiled program raises no error, because it does not check values
     if isinstance(found, str):
         return True
     for a, b in zip(found, expected, strict=True):

@@ -81,7 +81,7 @@ def test_the_readme_is_the_long_description(distributions):
 
 
 def test_an_address_completes_the_links_of_the_readme(tmp_path):
-    """If an address is set in `pyproject.toml`, the metadata have it, and links begin with it."""
+    """An address in `pyproject.toml` is in the metadata, and at the beginning of links."""
     for name in ("README.md", "hatch_build.py", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     for package in PACKAGES:
@@ -120,7 +120,7 @@ def test_dependencies_are_what_the_packages_import():
     assert {re.split("[>=]", line)[0] for line in PROJECT["dependencies"]} == needed
 
 
-# The environment without these tests' settings of JAX and without PYTHONPATH.
+# The environment variables without PYTHONPATH and without settings of JAX.
 ALONE = {
     name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "PYTHONPATH"))
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def all_pairs(factors: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Rows with one value of each factor. Each pair of values of two factors occurs in some row.
+    """Rows with one value of each factor, such that each pair of values of two factors occurs.
 
     The algorithm is greedy. A row begins with a pair of values that no earlier row has. Each other
     factor gets the value that adds the most such pairs. Ten factors with two or three values need

@@ -36,7 +36,7 @@ def never(right):
 
 
 def at_other(argument, change):
-    """A fault that changes the argument at this position."""
+    """A fault that changes the argument at the position `argument`."""
 
     def make(right):
         def wrong(*args, **options):
@@ -50,7 +50,7 @@ def at_other(argument, change):
 
 
 def option(**changes):
-    """A fault that changes the values of these options."""
+    """A fault that changes the values of the named options."""
 
     def make(right):
         def wrong(*args, **options):

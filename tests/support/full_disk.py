@@ -1,4 +1,4 @@
-"""Tests a disk that becomes full at any write of a run. The program needs `full_disk.c`, preloaded.
+"""Tests a disk that becomes full at any write of a run; the library of `full_disk.c` fills it.
 
     LD_PRELOAD=full_disk.so python full_disk.py FOLDER [EVERY]
 

@@ -3,7 +3,8 @@
 The functions, the NNX layers and the Linen layers are each compared with this reference, so they
 need not be compared with each other. The values are chosen such that they hide no mistake: running
 means are between −4 and 3, variances are between 0.3 and 9, and images are not square. Parameters
-differ between channels, and masks differ between samples. Parameters are numbers that bfloat16 has.
+differ between channels, and masks differ between samples. Parameters are numbers that bfloat16
+represents exactly.
 """
 
 import inspect

@@ -1,4 +1,4 @@
-"""Randomly pruned language models, masked models to compare with, and logits of a model."""
+"""Randomly pruned language models, and the masked models with which they are compared."""
 
 import json
 import math

@@ -176,8 +176,7 @@ def test_numbers_were_made_with_the_options_that_their_command_has_now(name, lea
         name.replace(" ", "_"): value
         for part in parts
         for name, value in part.items()
-        if name
-        not in ("devices", "evaluations", "layers", "figure_2")  # the results, not the settings
+        if name not in ("devices", "evaluations", "layers", "figure_2")  # names of results
     }
     options = given(content["command"])
     shared = {name: recorded[name] for name in options if name in recorded}

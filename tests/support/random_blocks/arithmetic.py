@@ -17,7 +17,7 @@ def projected(p, x):
 
 
 def truncated(p, x):
-    """A shortcut for as many channels as the smaller of input and output has."""
+    """A shortcut for the first min(input channels, output channels) channels."""
     y = tanh(x @ p["w"])
     c = min(x.shape[-1], y.shape[-1])
     return y.at[..., :c].add(x[..., :c])
