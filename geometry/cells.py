@@ -37,8 +37,8 @@ class SampledCells(NamedTuple):
     The two cells of a pair have the same volume.
 
     Attributes:
-      volumes: The estimated volume of a cell of each pair in which a neuron lies, padded with
-        zeros.
+      volumes: For each pair of opposite cells in which a neuron lies, the estimated volume of one
+        cell, padded with zeros.
       seen: The number of pairs in which a neuron lies.
       gamma: The smallest estimated volume of a cell.
     """
@@ -52,9 +52,9 @@ def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
     """Gaussian volumes of the 2n cells of n samples in the plane.
 
     Cells i and i + n are opposite. The 2n volumes sum to 1. Collinear samples have the same
-    orthogonal line, so the cells between their lines have volume 0. An angle of a few units in the
-    last place between two lines counts as 0. A zero vector does not bound a cell. If all samples
-    are zero, there is one cell of volume 1, and the gradient is zero.
+    orthogonal line, so the cells between them have volume 0. An angle of a few units in the last
+    place between two lines counts as 0. A zero vector does not bound a cell. If all samples are
+    zero, there is one cell of volume 1, and the gradient is zero.
 
     Example:
       >>> print(cell_volumes_2d(jnp.array([[1.0, 0.0], [1.0, 1.0]])))
@@ -91,12 +91,12 @@ def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
 
     The order of the cells is the lexicographic order of their n bits; bit i is 1 if the cell is
     active on sample i. The cells are polygons on the sphere with the corners ±xᵢ × xⱼ. The area of
-    a polygon is the sum of its angles minus the sum of the angles of a flat polygon with as many
-    corners. Samples must be in general position: no two are collinear, and no three lie in a plane
-    through 0. If samples are not in general position, all volumes are NaN. Volumes are also NaN if
-    a corner is so close to a plane that rounding decides on which side the corner lies. The
-    absolute error of a volume is a few times the rounding unit of the dtype, so the relative error
-    of a small volume can be large.
+    a polygon is the sum of its angles minus the sum of the angles of a flat polygon with the same
+    number of corners. Samples must be in general position: no two are collinear, and no three lie
+    in a plane through 0. If samples are not in general position, all volumes are NaN. Volumes are
+    also NaN if a corner is so close to a plane that rounding decides on which side the corner lies.
+    The absolute error of a volume is a few times the rounding unit of the dtype, so the relative
+    error of a small volume can be large.
 
     Example:
       >>> print(jax.jit(cell_volumes_3d)(jnp.eye(3)).round(3))
@@ -141,8 +141,8 @@ def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
       0.125
     """
     volumes = cell_volumes_3d(x)
-    # The minimum is read by its index: if XLA recomputes the volumes with other rounding, no
-    # element equals `volumes.min()`, whose derivative is then NaN.
+    # The minimum is read by its index. If XLA recomputes the volumes with other rounding, no
+    # element equals `volumes.min()`, and the derivative of the minimum is NaN.
     return row_at(volumes, jnp.argmin(volumes))
 
 
@@ -207,7 +207,7 @@ def number_of_cells(n: int, dims: int) -> int:
 
 
 def _replace_zeros(h: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Bool[Array, ""]]:
-    """Another sample, or (1, 0, ...), in place of zero vectors; and whether a sample is nonzero.
+    """Replace zero vectors by another sample or (1, 0, ...), and say whether any sample is nonzero.
 
     A zero vector bounds no cell, and its direction has no derivative.
     """

@@ -3,9 +3,10 @@
 A `Claim` has checks. If possible, a check is exact: an identity or an inequality is computed in
 thousands of cases, some of them adversarial. Otherwise, the check estimates a number by Monte
 Carlo. `check(claim, key)` returns a `Verdict`. `check_all` decides about many claims together. The
-chance that `check_all` rejects any true statement is below `LEVEL`. `about(claims, "Theorem 1")`
-finds claims by the number of a theorem, equation, figure or table. The claims of the three papers
-are in the folder `scripts/claims` of the repository; `scripts/check_theorems.py` checks them.
+probability that `check_all` rejects at least one true statement is below `LEVEL`.
+`about(claims, "Theorem 1")` finds claims by the number of a theorem, equation, figure or table. The
+claims of the three papers are in the folder `scripts/claims` of the repository;
+`scripts/check_theorems.py` checks them.
 
 Example:
   >>> import jax, jax.numpy as jnp

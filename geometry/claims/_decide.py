@@ -1,8 +1,8 @@
 """Measures the numbers of claims, and decides whether the claims hold.
 
-All sampled checks are decided together. Holm's correction keeps the probability of any false alarm
-below `LEVEL`. Computations are in float64, unless the function of a check or of draws chooses
-another dtype.
+All sampled checks are decided together. Holm's correction keeps the probability of at least one
+false alarm below `LEVEL`. Computations are in float64, unless the function of a check or of draws
+chooses another dtype.
 """
 
 import inspect
@@ -38,7 +38,7 @@ from geometry.sampling._streams import default_devices
 from jaxnorm.internal import check_array, check_key, check_numeric, check_whole
 
 LEVEL = 0.002
-"""The largest chance that Holm's correction leaves for rejecting any true statement in a run."""
+"""The largest probability that a run rejects at least one true statement."""
 
 
 def check(claim: Claim, key: Key[Array, ""], *, precision: float = 1.0) -> Verdict:
@@ -61,9 +61,9 @@ def check_all(
 ) -> list[Verdict]:
     """Measure every check of every claim once, and decide about all of them together.
 
-    With the same key, the numbers of a claim do not depend on which other claims are checked, if
-    the functions of all draws have different names (two lambdas often share one). Holm's correction
-    covers all given claims. `check_all` cannot be traced, because its results are Python numbers.
+    With the same key, the numbers of a claim do not depend on the other claims, if the functions of
+    all draws have different names. Two lambdas often have the same name. Holm's correction covers
+    all given claims. `check_all` cannot be traced, because its results are Python numbers.
     Arguments and errors are the same as for `measure`.
     """
     claims = _as_claims(claims)
@@ -99,8 +99,8 @@ def measure(
       ValueError: A claim has neither a check nor a reason. The function of a check returns no
         number. `precision` is not in (0, 2]: with larger values, checks may miss a wrong number.
         `threads` is below 1. There are both several threads and several devices. On a CPU, there
-        are several `threads`, and at least as many as XLA has threads: programs could then wait for
-        each other.
+        are several `threads` and not fewer than XLA's threads, so that programs could wait for each
+        other.
     """
     check_key(key)
     check_numeric(precision, "precision")
@@ -157,7 +157,7 @@ def _complete(
 
 
 def sources(claims: Iterable[Claim]) -> dict[str, Draws | Callable]:
-    """The draws and computed functions that give the numbers of the claims' checks, by name.
+    """The draws and computed functions from which checks of the claims get their numbers, by name.
 
     The name of draws is the name of their function. The name of a computed number consists of the
     names of its claim and its check.
@@ -290,8 +290,8 @@ def _numbers(found: Any) -> np.ndarray:
 def _stack(draw: Callable[[Key[Array, ""]], Statistics]) -> Callable[..., Float[Array, "..."]]:
     """The function `draw` with its statistics stacked on the last axis, sorted by name.
 
-    For one `draw`, every call returns the same function object, because `monte_carlo` compiles once
-    for each function object.
+    Every call with the same `draw` returns the same function object, because `monte_carlo` compiles
+    again for each new function object.
     """
 
     def stacked(key: Key[Array, ""]) -> Float[Array, "..."]:
@@ -375,9 +375,10 @@ def _is_rate(part: Sampled, measurement: Measurement, predicted: float) -> bool:
 def _rate_test(
     part: Sampled, rate: float, n: int, predicted: float, critical: float
 ) -> tuple[float, float]:
-    """The exact p-value and power of a check of the rate of an event among n draws.
+    """The exact p-value and power of a check that predicts the rate of an event.
 
-    If events are rare, the standard error is too inaccurate for a t test, and 0 without any event.
+    If events are rare, the standard error is too inaccurate for a t test. Without any event, the
+    standard error is 0.
     """
     binomial, count, within = scipy.stats.binom, round(rate * n), number(part.within)
     above = binomial.sf(count - 1, n, min(1, predicted + within))
@@ -388,7 +389,8 @@ def _rate_test(
         return float(p), math.nan
     level = scipy.stats.norm.sf(critical)
     if wrong > predicted:
-        first = binomial.ppf(level, n, min(1, max(predicted, wrong - within)))  # not rejected
+        # the lowest count that is not rejected
+        first = binomial.ppf(level, n, min(1, max(predicted, wrong - within)))
         return float(p), float(binomial.cdf(first - 1, n, predicted))
     last = binomial.isf(level, n, max(0, min(predicted, wrong + within)))
     return float(p), float(binomial.sf(last, n, predicted))

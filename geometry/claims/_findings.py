@@ -37,8 +37,8 @@ class Finding(NamedTuple):
       z: The distance between estimate and prediction beyond the check's `within`, in standard
         errors; NaN for computed values.
       p_value: The p-value, adjusted by Holm's method for all checks that were decided together; NaN
-        for computed values. The p-value is of a binomial test for the mean of draws that are all 0
-        or 1, which is exact for rare events, and otherwise of a t test.
+        for computed values. The test is a t test, or for the mean of draws that are all 0 or 1 a
+        binomial test, which is exact for rare events.
       draws: The number of draws or of cases.
       holds: Whether the statement was not rejected.
       power: The probability that the check rejects the wrong number `against`. The power is NaN for
@@ -81,7 +81,8 @@ class Verdict(NamedTuple):
       corrected_holds: Whether all corrected forms hold; None if no check is about a corrected form.
       as_recorded: Whether every check has the outcome that its form requires.
       text: The recorded class of the claim, or "false" if a printed form fails and the claim has no
-        `fault`. If checks do not have the outcomes that their forms require, `text` names them.
+        `fault`. If a check does not have the outcome that its form requires, `text` names the
+        check.
     """
 
     claim: Claim

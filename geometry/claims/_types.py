@@ -1,8 +1,8 @@
 """Claims, and the checks of a claim.
 
 A claim has checks of its printed form. If the printed form is wrong or inexact, the claim also has
-checks of a corrected form. A check is computed in thousands of random and adversarial cases, or
-sampled by Monte Carlo. Some checks are about over-readings, which are false conclusions that a
+checks of a corrected form. A check computes numbers in thousands of random and adversarial cases,
+or samples by Monte Carlo. Some checks are about over-readings, which are false conclusions that a
 reader might draw from a true statement. A check of an over-reading must fail, which does not
 contradict the statement.
 """
@@ -27,7 +27,7 @@ Form = Literal["printed", "rejected", "corrected", "overread"]
 """The form of a statement that a check is about.
 
 Checks of printed and corrected forms must hold. Rejected forms are printed forms whose check must
-fail. Overread forms are not printed, but a reader may believe them; their check must fail too."""
+fail. Overread forms are false conclusions from a printed form; their checks must fail, too."""
 Fault = Literal["misprint", "false in a case", "false"]
 """The kind of error in a printed statement.
 
@@ -76,7 +76,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class Sampled:
-    """A number that the mean or the variance of a statistic should have.
+    """A check that the mean or the variance of a statistic is a given number.
 
     Attributes:
       what: The statement that is checked, in one line.
@@ -122,7 +122,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Computed:
-    """Numbers that should equal a given number, or not exceed it, in every case.
+    """A check that computed numbers equal a given number, or do not exceed it, in every case.
 
     Attributes:
       what: The statement that is checked, in one line.

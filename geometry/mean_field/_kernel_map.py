@@ -67,9 +67,9 @@ class KernelMap:
       mean_square: The mean square of the activations, E φ(u)².
       slope: The slope κ′(1) = E φ′(u)² E u²/E φ(u)². A layer multiplies the square of a small angle
         by κ′(1).
-      tail: The sum of the coefficients that the series omits. Except for rounding, the error of κ
-        is below `tail` for correlations of at least 0. For negative correlations, errors of 8 times
-        `tail` were measured.
+      tail: The sum of the coefficients that the series omits. For correlations of at least 0, the
+        error of κ is below `tail`, except for rounding. For negative correlations, errors of 8
+        times `tail` were measured.
     """
 
     powers: Float[Array, " terms"]
@@ -388,7 +388,7 @@ def jump(
 ) -> Float[Array, " kinks"]:
     """The jumps of the slope at the kinks.
 
-    An error of a jump changes only the ramps' terms of higher order than the last term of φ.
+    An error of a jump changes only terms of higher order than the last term of the series of φ.
     """
     t = jnp.asarray(kinks, dtype)
 
@@ -402,8 +402,8 @@ def jump(
 
     step = float(jnp.finfo(dtype).eps) ** 0.5 * (1 + jnp.abs(t))
     (jumps, gap, size), (_, narrow_gap, _) = beside(step), beside(step / 4)
-    # `narrow_gap` belongs to a quarter of the step. If the function is continuous, `narrow_gap` is
-    # much smaller than `gap`. If the function jumps, the two gaps are nearly equal.
+    # `narrow_gap` is the gap for a quarter of the step. If the function is continuous, `narrow_gap`
+    # is much smaller than `gap`. If the function jumps, the two gaps are nearly equal.
     if not is_traced(gap) and jnp.any((gap > 0.01 * size) & (narrow_gap > gap / 2)):
         raise ValueError(f"activation must be continuous; it jumps at one of the kinks {kinks}")
     return jumps

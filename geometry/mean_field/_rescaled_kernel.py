@@ -88,7 +88,7 @@ def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """`rescale_rms_step` for infinitely many samples of one norm and one cosine in [0, 1).
+    """`rescale_rms_step` for infinitely many samples of equal norms and equal cosines in [0, 1).
 
     For the cosine ρ, the mean of a neuron over the batch is m = √(ρ/(1 − ρ)) ξ, with a standard
     normal ξ. The cosine after the layer is N/D with N = E[(m Φ(m) + φ(m))² / (m² + 1)] and D =
@@ -203,7 +203,7 @@ def _integral(
     which rounding allows the inverse of I + a C. The integral beyond the last node, a share of
     about ε^(3r/8) for the rank r of C and the rounding unit ε, is omitted.
     """
-    # The rule of `_resolvent` needs symmetric tangents, which the mean with the transpose gives.
+    # The rule of `_resolvent` needs symmetric tangents. The mean of `c` and its transpose has them.
     c = (c + c.T) / 2
     constant = jax.lax.stop_gradient(c)
     values, vectors = jnp.linalg.eigh(constant)

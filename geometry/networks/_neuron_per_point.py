@@ -27,8 +27,8 @@ def hull_vertices(x: Float[Array, "n k"]) -> Bool[np.ndarray, " n"]:
     """A mask of the samples that are vertices of the convex hull of the batch.
 
     A sample that occurs twice is not a vertex. A sample is a vertex if it exceeds all other samples
-    along some direction by a positive margin. The function tries a few directions, and then the
-    solution of a linear program. A margin below 1e-9 of the size of the batch counts as zero.
+    along some direction by a positive margin. The function tries a few directions, and then solves
+    a linear program. A margin below 1e-9 of the size of the batch counts as zero.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0], [1.0, 1.0]])
@@ -125,15 +125,15 @@ def point_initializers(
 
 
 def _in_float64(x: Float[Array, "n k"]) -> np.ndarray:
-    as_samples(x)  # checks `x`; its result may have fewer digits than `x`
+    as_samples(x)  # only checks `x`; the returned array may have fewer digits than `x`
     return np.asarray(x, np.float64)
 
 
 def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For each sample, a unit vector along which the sample exceeds all others, and the margin.
 
-    Margins are divided by the largest distance of a sample from the mean. If there is no such
-    vector, the margin is at most `_MIN_MARGIN`.
+    Margins are divided by the largest distance of a sample from the mean. If no unit vector exists
+    for a sample, its margin is at most `_MIN_MARGIN`.
     """
     n, k = x.shape
     if n == 1:

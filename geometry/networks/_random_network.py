@@ -141,7 +141,7 @@ def random_network(
 def _chosen(layers: Sequence[int] | None, depth: int) -> tuple[int, ...]:
     """The numbers of the layers to record, by default all.
 
-    The function raises an error unless the numbers ascend within the depth.
+    The function raises an error unless the numbers ascend and lie in 1..depth.
     """
     if isinstance(layers, int):
         raise TypeError(f"layers must be a list of layers, such as ({layers},); got {layers}")

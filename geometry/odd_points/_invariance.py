@@ -81,8 +81,9 @@ def next_layer(x: Float[Array, "n d"]) -> NextLayer:
     squared norm 1/(n − 1)² of the output for ν, and their inner product 0. Items 1 to 3 of Theorem
     14 print norms instead of the squared norms; see `expected_norm_factor`. Let R be the `radius`
     of the result. Distances between the other samples do not grow if R ≥ n/(n − 1) (item 4). In an
-    invariant representation, R² is (n² − 2n + 2)/(n − 1)², which is too small for item 4. Squared
-    distances between the other samples then grow relative to R² by the factor `cluster_growth`.
+    invariant representation, R² is (n² − 2n + 2)/(n − 1)², which is too small for item 4. In an
+    invariant representation, a layer multiplies squared distances between the other samples,
+    relative to R², by the factor `cluster_growth`.
 
     Raises:
       ValueError: There are fewer than 2 samples.

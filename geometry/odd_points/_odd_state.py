@@ -122,7 +122,7 @@ def escape_ratio(n: int) -> float:
             f"n must be at least 7, because smaller batches have no odd state; got {n}"
         )
     angle = recentred_angle(n)
-    # The unstable fixed point separates the norm ratios that grow from those that return to 1.
+    # The unstable fixed point separates norm ratios that grow from norm ratios that return to 1.
     fixed = _fixed_point(n, OddState(1 + 1.15 / n, angle, angle)).norm_ratio - 1
     low, high = 0.5 * fixed, 1.5 * fixed
     while high - low > 1e-4 * fixed:
@@ -211,7 +211,7 @@ def _fixed_point(n: int, start: OddState) -> OddState:
 
     def change(log_variance: float) -> float:
         after = math.log(_relative_variance(n, _next_state(n, math.exp(log_variance))))
-        # The quotient is not zero at the symmetric fixed point.
+        # The division keeps the solver away from the symmetric fixed point.
         return (after - log_variance) / (log_variance - symmetric)
 
     # The slope of `change` is about 1/n, so rounding of the fixed point grows with n.

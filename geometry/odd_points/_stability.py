@@ -32,8 +32,7 @@ class Stability(NamedTuple):
     """A fixed point of a batch, and the growth per layer of deviations of the Gram matrix.
 
     Attributes:
-      state: The fixed point: the norm ratio and the angle of the odd sample and the others, and the
-        spread of the others, as in `OddState`.
+      state: The fixed point, with the fields of `OddState`.
       family: The growth of deviations that keep the n − 1 samples exchangeable. Each growth is the
         absolute value of an eigenvalue.
       single: The growth of deviations that make one of the n − 1 samples differ from the other n −
@@ -111,8 +110,8 @@ def symmetric_stability(
     """The state with equal norms and angles, and its stability; for ReLU, see `recentred_angle`.
 
     If the symmetric state is stable, a sample becomes odd only if its initial norm ratio exceeds a
-    threshold (for ReLU `escape_ratio`). If the symmetric state is unstable, even some very small
-    deviations grow. The options are the same as for `odd_stability`.
+    threshold (for ReLU `escape_ratio`). If the symmetric state is unstable, some deviations grow,
+    however small they are. The options are the same as for `odd_stability`.
 
     Raises:
       ValueError: n is not an integer, or is below 5.
@@ -246,7 +245,7 @@ def _programs(activation: Activation, kinks: tuple[float, ...]) -> _Programs:
     def layer(g: Array, n: Array, std: Array) -> Array:
         """The four entries of the Gram matrix after a layer, from the entries before the layer.
 
-        A common factor of the four entries does not change the result.
+        The result does not change if all four entries are multiplied by one factor.
         """
         odd, both, other, pair = _recentred(g, n, std)[0]
         rows = [[odd, both, both], [both, other, pair], [both, pair, other]]

@@ -2,8 +2,8 @@
 
 A draw is a function of a key, and possibly of parameters. Draw i has the key `fold_in(key, i)`.
 Therefore, up to rounding, results do not depend on the devices or on `batch_size`, which only
-decides how much memory is needed. The program is compiled once for each function object `draw`,
-shape of the parameters and number of draws in memory.
+decides how much memory is needed. The program is compiled again if the function object `draw`, the
+shapes of the parameters or the number of draws in memory change.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -61,8 +61,8 @@ def monte_carlo(
         do not recompile the program.
       batch_size: The number of draws that a device holds at a time; by default at most 16,384.
       draws_per_key: The number of draws from one key, on the leading axis of the result of `draw`.
-        Making a key takes as long as drawing a random number, so one key for each random number
-        doubles the time.
+        Making a key takes as long as drawing a random number. Therefore one key for each random
+        number doubles the time.
       devices: The devices that share the draws. By default, these are the devices of the mesh that
         `jax.set_mesh` has set, or else all devices of all hosts. Without a mesh, the default on
         CPUs is one device of each process, because the CPU devices of a process share its cores.

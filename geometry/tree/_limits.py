@@ -1,12 +1,12 @@
 """The limit of the recentering tree: Theorems 10 and 11 of Nachum et al., and sharper constants.
 
-A neuron is stable if it takes at most three values. All neurons that descend from a stable neuron
-are stable. In the limit of infinite depth, the largest and the smallest sample (the two ends) are
-orthogonal, and all other samples merge into one cluster. The cluster's length and angles relative
-to the two ends depend only on the number n of samples and on a number r, which the initial batch
-determines. For sorted samples, r is the limit of ‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖². If samples are sharded
-over Explicit mesh axes, they are gathered. Bounds that depend on n alone are Python numbers,
-computed on the host.
+A neuron is stable if it takes at most three values on the batch. All neurons that descend from a
+stable neuron are stable. In the limit of infinite depth, the largest and the smallest sample (the
+two ends) are orthogonal, and all other samples merge into one cluster. The cluster's length and
+angles relative to the two ends depend only on the number n of samples and on a number r, which the
+initial batch determines. For sorted samples, r is the limit of ‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖². If
+samples are sharded over Explicit mesh axes, they are gathered. Bounds that depend on n alone are
+Python numbers, computed on the host.
 """
 
 import math
@@ -50,10 +50,10 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     The depth is (n − 3) (3 + 2 max(0, log(R (n − 3) / 2D)) / log(n / (n − 3))), where R is the
     range of the n samples. D is the smallest gap between neighbours among the n − 2 samples that
     are neither the smallest nor the largest. The gaps between neighbouring distinct values of a
-    neuron are gaps of the samples, except the first and the last. A layer after which no values
-    merge multiplies one of these two gaps by at most (n − 3)/n. Before the layer, this gap is above
-    2D/(n − 3). Observed depths are at most about 0.7 of the bound. There is no bound that depends
-    only on n. If inner samples coincide, the bound is ∞.
+    neuron are gaps of the samples, except the first and the last. A layer that merges no values of
+    a neuron multiplies the first or the last gap by at most (n − 3)/n. Before the layer, this gap
+    is above 2D/(n − 3). Observed depths are at most about 0.7 of the bound. There is no bound that
+    depends only on n. If inner samples coincide, the bound is ∞.
 
     Raises:
       ValueError: There are fewer than 4 samples; all neurons are then stable at depth 0.
@@ -129,7 +129,8 @@ def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
     r = floating(r, "r")
     m, h = float(n - 1) ** 2, promote_to_float32(r)
     h = jnp.where(h < 0, jnp.nan, h)
-    # The ratio 1/r exchanges the two ends. Its products do not overflow if r is large or infinite.
+    # If r > 1, the code uses 1/r, which exchanges the two ends, because products with r could
+    # overflow.
     exchanged = h > 1
     h = jnp.where(exchanged, 1 / jnp.where(exchanged, h, 1), h)
     scale, smallest, largest = 1 + h, m + h, 1 + m * h

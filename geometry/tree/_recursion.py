@@ -2,11 +2,11 @@
 
 If samples are sorted, every neuron is a monotone function of the sample. A neuron that takes three
 or more values is constant on its first `low` samples, and constant from sample `high` on. The
-samples between these two sets are inside the neuron. Samples inside keep their initial distances,
-so only the two outer gaps of the neuron shrink. Every sample is inside at most one neuron.
-Therefore such neurons are stored in n slots: slot i is for the neuron that has sample i inside. All
-other neurons take two values, and jump at one of n + 1 positions. For each position, only the sum
-of the squared heights of the jumps is needed.
+samples between these two sets are inside the neuron. Values of samples inside a neuron keep their
+initial distances, so only the two outer gaps of the neuron shrink. Every sample is inside at most
+one neuron. Therefore n slots store all neurons with three or more values: slot i is for the neuron
+that has sample i inside. All other neurons take two values, and jump at one of n + 1 positions. For
+each position, only the sum of the squared heights of the jumps is needed.
 """
 
 from typing import NamedTuple
@@ -104,7 +104,8 @@ def gram(x: Float[Array, " n"], state: State) -> FloatExp:
     slot_part = FloatExp(matmul(rows.T, weight[:, None] * rows), exponent)
     left, right = state.sums.mantissa
     # Entry i of each array is a sum over two-valued neurons that are positive at sample i: the
-    # neurons of `below` jump up at sample i or before, the neurons of `above` jump down after it.
+    # neurons of `below` jump up at sample i or before, the neurons of `above` jump down after
+    # sample i.
     below = jnp.cumsum(right)[:-1]
     above = jnp.cumsum(left[::-1])[::-1][1:]
     first, last = jnp.minimum(i[:, None], i[None]), jnp.maximum(i[:, None], i[None])
@@ -170,7 +171,7 @@ def _slot_children(
     lives = (rises | falls) & (new_low <= i) & (i < new_high)
     new_gaps = jnp.where(lives[None], jnp.stack([new_below, new_above]), 0)
     # If all samples inside a neuron are equal, its heights depend only on the two gaps, so a common
-    # power of two can move from the gaps to the exponent.
+    # power of two can be shifted from the gaps to the exponent.
     alone = x[new_high - 1] == x[new_low]
     gaps = renormalize(FloatExp(new_gaps, gaps.exponent), axis=0, where=alone[None])
     return Slots(new_low, new_high, gaps, falls.astype(low.dtype))

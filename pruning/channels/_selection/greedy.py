@@ -167,8 +167,7 @@ def _scores(size: int, blocks: Sequence["Block"]) -> np.ndarray:
 
 
 def _swap(blocks: Sequence["Block"], left: np.ndarray) -> np.ndarray:
-    """The mask of kept channels after all swaps that lower the error by more than `SWAP_MARGIN`.
-    """
+    """The mask of kept channels after all swaps that lower the error by more than `SWAP_MARGIN`."""
     for block in blocks:
         for channel in np.flatnonzero(~left).tolist():
             block.remove(channel)
