@@ -49,8 +49,8 @@ def batch_renorm(
     batch, σ is √(v + eps). With the running variance v′, σ′ is √(v′ + eps). The factor r is σ/σ′,
     clipped to [1/r_max, r_max]. The summand d is (μ − μ′)/σ′, clipped to [−d_max, d_max]. Gradients
     treat r and d as constants. If neither r nor d is clipped, the result equals the result in
-    inference, scale (x − μ′)/σ′ + bias, but the gradient with respect to `x` is r times the
-    gradient of a batch norm. With `r_max` 1 and `d_max` 0, or without `running`, the layer is batch
+    inference, scale (x − μ′)/σ′ + bias. But the gradient with respect to `x` is r times the
+    gradient of batch norm. With `r_max` 1 and `d_max` 0, or without `running`, the layer is batch
     norm. The paper begins with `r_max` 1 and `d_max` 0, and relaxes the limits to 3 and 5. In
     inference the layer is `batch_norm`. If Σ (x − μ)² exceeds the largest float, 3·10³⁸, the result
     is NaN.

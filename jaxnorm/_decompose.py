@@ -7,8 +7,8 @@ least float32. If a deviation from the first sample, or a sum of such deviations
 result is infinite or NaN. Recentering maps a constant feature to exactly 0. If `eps` is 0,
 `rescale` does not change a constant feature, and no gradient becomes NaN.
 
-All functions raise `TypeError` for integer input, and `ValueError` for an axis that `x` does not
-have or that has no sample.
+All functions raise `TypeError` for integer input, and `ValueError` if `axis` is not an axis of `x`
+or has no sample.
 """
 
 import jax.numpy as jnp

@@ -63,7 +63,7 @@ def check_axis(x: Any, axis: int) -> None:
 
 
 def mask_of_samples(mask: Array, x: Array, axis: int) -> Bool[Array, "*batch"]:
-    """The mask of a layer, with one boolean for each index of the axes of `x` other than `axis`."""
+    """The mask of a layer as booleans, in the shape of `x` without `axis`."""
     check_array(mask, "mask")
     of_last = jnp.moveaxis(mask, axis, -1) if mask.ndim == x.ndim else mask
     return sample_mask(jnp.moveaxis(x, axis, -1), of_last, "mask")

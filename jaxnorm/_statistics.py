@@ -240,7 +240,7 @@ def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
 
 
 def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float[Array, "*shape"]:
-    """The factor n / (n − 1 − eps) of the variance; with eps 0, the variance is unbiased.
+    """The factor n / (n − 1 − eps); if eps is 0, a biased variance times the factor is unbiased.
 
     The code of the unitization paper multiplies the variance by n / (n − 1 − eps) also in training,
     with eps = 10⁻³. If n ≤ 1 + eps, the factor is 1.
@@ -258,7 +258,7 @@ def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float
 def correction_factor(
     correction: Correction, count: Float[Array, "*shape"], name: str
 ) -> Float[Array, "*shape one"]:
-    """`correction(count)`, with an axis for the features.
+    """The result of `correction(count)`, with one more axis for the features.
 
     Raises:
       TypeError: `correction` is not a function, or its result does not consist of real numbers.
@@ -281,7 +281,7 @@ def channels(parameter: Float[Array, " c"], x: Array) -> Array:
 
 
 def sample_mask(x: Array, where: Array, name: str = "where") -> Bool[Array, "*batch"]:
-    """The mask `where` as one boolean for each index of the leading axes of `x`.
+    """The mask `where` as booleans, in the shape of `x` without the last axis.
 
     The mask may have one more axis, of size 1. Error messages call the mask `name`.
     """

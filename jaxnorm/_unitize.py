@@ -3,7 +3,7 @@
 Norms are Euclidean, along `axis`. The result is computed in at least float32 and has the dtype of
 `x`. If `alpha` is 0, the result is `x`. If `alpha` is 1, and `eps` is 0 in `unitize`, the result is
 the unit vector x / ‖x‖. The paper's theorems hold for alpha in [0, 1]. The functions do not clip
-alpha, because training moves alpha out of [0, 1].
+alpha, because the paper's training also lets alpha leave [0, 1].
 """
 
 from collections.abc import Sequence
@@ -55,10 +55,10 @@ def unitize_bounded(
 
     A scalar alpha gives Eq. 8, and one alpha for each feature gives Eq. 9.
 
-    For alpha in [0, 1], the norm of the result is at most 1/min(alpha). Theorems 3.2 and 3.3 use
-    this bound. The zero vector gives 0, with a diagonal Jacobian: 1/(1 − alpha), or 0 where alpha
-    is 1. If alpha is the scalar 1, the zero vector gives (1, 0, ..., 0), as in Eq. 8. For alpha
-    outside [0, 1], the divisor is zero and changes its sign at ‖x‖ = 1 − 1/alpha.
+    For alpha in [0, 1], the norm of the result is at most 1/min(alpha), which Theorems 3.2 and 3.3
+    use. The zero vector gives 0, with a diagonal Jacobian: 1/(1 − alpha), or 0 where alpha is 1. If
+    alpha is the scalar 1, the zero vector gives (1, 0, ..., 0), as in Eq. 8. For alpha outside [0,
+    1], the divisor is zero and changes its sign at ‖x‖ = 1 − 1/alpha.
 
     Args:
       x: Vectors along `axis`.

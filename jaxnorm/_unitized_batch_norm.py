@@ -42,8 +42,7 @@ def interpolated(
 ) -> Float[Array, "*#shape"]:
     """The factor of Eq. 10 for a vector with squared norm `square`: alpha / √square + 1 − alpha.
 
-    If the squared norm is zero, the factor is 1 and its gradient is zero. Any factor would do,
-    because the vector is zero.
+    If the squared norm is zero, the factor is 1 and its gradient is zero.
 
     Example:
       >>> print(interpolated(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
@@ -108,9 +107,9 @@ def unitized_batch_norm(
     float, 3·10³⁸, the result is NaN.
 
     By default, x̂ is multiplied by the factor of Eq. 10, which Theorems 3.1 to 3.3 do not cover
-    (see `unitize`). `factor=bounded` uses Eq. 9, which the theorems cover. For alpha in (0, 1] and
-    eps 0, the norm of every unitized sample is then at most √(pixels · P) / min(alpha). For alpha
-    outside [0, 1], the factor of Eq. 9 has a pole, near which outputs are large.
+    (see `unitize`). `factor=bounded` uses Eq. 9, which the theorems cover. With `bounded`, alpha in
+    (0, 1] and eps 0, the norm of every unitized sample is at most √(pixels · P) / min(alpha). For
+    alpha outside [0, 1], the factor of Eq. 9 has a pole, near which outputs are large.
 
     Args:
       x: The batch, with samples on the first axis and channels on the last axis.

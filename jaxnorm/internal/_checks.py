@@ -124,14 +124,14 @@ def check_dtype(dtype: Any, name: str) -> None:
 
 
 def check_function(f: Any, name: str, example: str) -> None:
-    """Raise `TypeError` unless `f` can be called; a string with the name of a function cannot."""
+    """Raise `TypeError` unless `f` can be called; the name of a function is not accepted."""
     if not callable(f):
         got = repr(f) if isinstance(f, str | int | float | None) else type(f).__name__
         raise TypeError(f"{name} must be a function, such as {example}; got {got}")
 
 
 def check_call(f: Any, name: str, example: str, like: str, /, *args: Any, **options: Any) -> None:
-    """Raise `TypeError` unless `f` is a function that accepts these arguments.
+    """Raise `TypeError` unless `f` is a function that accepts the arguments `args` and `options`.
 
     Args:
       f: The function that a user passed.
@@ -196,7 +196,7 @@ def check_whole(**numbers: Any) -> None:
 
 
 def check_axes(axes: tuple[Any, ...], shape: tuple[int, ...], axis: Any) -> None:
-    """Raise unless `axes` are different axes of an array of this shape.
+    """Raise unless `axes` are different axes of an array with the shape `shape`.
 
     The error message shows the axes as the caller gave them in `axis`.
     """

@@ -89,8 +89,8 @@ def row_at(x: Shaped[Array, "n *shape"], index: Int[Array, ""]) -> Shaped[Array,
 def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array, "*ones"]:
     """The elements of `x` at index 0 of `axes`, which remain as axes of size 1.
 
-    The axes may be sharded. The code gathers, because on an Explicit mesh a slice cannot take one
-    element of a sharded axis. The last axis is indexed first, so little data remains to be sent
+    The axes may be sharded. The code uses a gather, because on an Explicit mesh a slice cannot take
+    one element of a sharded axis. The last axis is indexed first, so little data remains to be sent
     between devices when the batch axis is indexed.
     """
     x = jnp.asarray(x)

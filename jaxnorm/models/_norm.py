@@ -15,7 +15,7 @@ Norm = Callable[..., Callable[..., Array]]
 def check_norm(norm: Any) -> None:
     """Raise `TypeError` unless `norm` accepts a width and `rngs`, as a class of layers does.
 
-    A layer and the name of a layer are not accepted.
+    An instance of a layer, or the name of a layer, is not accepted.
     """
     check_call(norm, "norm", "jaxnorm.nnx.BatchNorm", "a width and rngs", 1, rngs=None)
 

@@ -34,10 +34,10 @@ class ResNet(nnx.Module):
     The network has a 7×7 convolution and a 3×3 max pooling, both of stride 2, and then four stages
     of blocks. From depth 50 on, the blocks are bottlenecks. Convolutions have no biases.
 
-    With `pre_activation`, the blocks are the pre-activation blocks of He et al. (2016b). Shortcuts
-    and the output of the last block are then not normalized, as in section 4.3 of the unitization
-    paper. The unitization paper does not say whether ReLU follows the last block. In this library,
-    ReLU follows the last block.
+    With `pre_activation`, the blocks are the pre-activation blocks of He et al. (2016b), and the
+    shortcuts and the output of the last block are not normalized, as in section 4.3 of the
+    unitization paper. The unitization paper does not say whether ReLU follows the last block. In
+    this library, ReLU follows the last block.
 
     Args:
       depth: 18, 34, 50, 101 or 152.

@@ -133,7 +133,7 @@ class RunningNorm(Affine):
             self.update_running_average = update_running_average
 
     def _modes(self, use: bool | None, update: bool | None) -> tuple[bool, bool]:
-        """Whether such a call uses running statistics, and whether it updates them."""
+        """Whether a call uses the running statistics, and whether the call updates them."""
         use = self.use_running_average if use is None else use
         if use is None:
             raise ValueError(

@@ -18,8 +18,8 @@ def norm_parameters(model: nnx.Module) -> Callable[[tuple[Any, ...], Any], bool]
     nnx.Not(norm_parameters(model)))` to `nnx.Optimizer` as `wrt` and to `nnx.DiffState`. To choose
     the norms of one part of the model, combine the filter with `nnx.PathContains("encoder")` in
     `nnx.All`. Running statistics are not parameters. To freeze running statistics, call
-    `model.set_attributes(BatchNorm, use_running_average=True)` after each `model.train()`, with the
-    class of the model's batch norms instead of `BatchNorm`, such as `UnitizedBatchNorm`.
+    `model.set_attributes(C, use_running_average=True)` after each `model.train()`, where C is the
+    class of the model's batch norms.
 
     Args:
       model: Any module; if it has no batch norm, the filter selects nothing.

@@ -48,8 +48,7 @@ def replace_batch_norm(
     values of all options of `BatchNorm`. If a batch norm becomes unitized, its alpha is by default
     0, so outputs do not change. If a `BatchNorm` replaces a unitized layer, the alpha of the
     unitized layer is lost. The options `pixels`, `per_pixel` and `factor` are read from `layer`
-    only. As in Flax, the running variance of a replaced Flax layer is an average of biased
-    variances.
+    only. The layer that replaces a Flax layer averages biased variances, as Flax does.
 
     A unitized layer adds the parameter alpha. An optimizer made before the replacement has no state
     for alpha, so its update fails. Make a new optimizer after the replacement. If the replacement
@@ -147,7 +146,7 @@ def _replacement(
 def _check_call(layer: Any, name: str, *kinds: type[Any]) -> None:
     """Raise `TypeError` if the class of `layer` has another `__call__` than the classes `kinds`.
 
-    A subclass with its own `__call__`, for example `nnx.LoRALinear`, computes something else.
+    A subclass with its own `__call__`, for example `nnx.LoRALinear`, computes another function.
     """
     if type(layer).__call__ not in [kind.__call__ for kind in kinds]:
         raise TypeError(

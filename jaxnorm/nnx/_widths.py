@@ -9,7 +9,7 @@ from jaxnorm.nnx._surgery import batch_norms
 
 
 def fit_widths(model: nnx.Module) -> nnx.Module:
-    """Set the stored sizes of each layer of `model` to the sizes of its arrays; return `model`.
+    """Set the stored sizes of each layer in `model` to its arrays' sizes; return `model`.
 
     Use `fit_widths` for a model whose arrays were replaced by smaller arrays, as by
     `pruning.remove_channels`. Without `fit_widths`, depthwise convolutions, heads of attention and

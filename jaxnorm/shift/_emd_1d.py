@@ -114,9 +114,10 @@ def _sorting_network(
 ) -> tuple[Array, ...]:
     """`x` sorted along its first axis, and `followers` permuted in the same way as `x`.
 
-    XLA's CPU back end sorts column by column with a comparison function. Minima and maxima of whole
-    rows run on vector units, which is ten times faster if there are some tens of features. Columns
-    are sorted in blocks that stay in the cache during all comparisons.
+    XLA's CPU back end sorts column by column with a comparison function. A network of minima and
+    maxima of whole rows runs on vector units, and is ten times faster than XLA's sort if there are
+    some tens of features. Columns are sorted in blocks that stay in the cache during all
+    comparisons.
     """
     n, features = len(x), math.prod(x.shape[1:])
     columns = min(max(NARROWEST, CACHED // n), max(features, 1))

@@ -2,9 +2,9 @@
 
 The bounds hold for all inputs, and are similar to Theorems 3.1 to 3.3 of Huang and Yu. The outputs
 of a layer are in a ball of radius M around its bias. The distance between two outputs is at most L
-times the distance between their inputs. If the layer has equal parameters at two moments of
-training, the earth mover distance W₁ of its outputs is therefore at most min(2M, L W), where W is
-W₁ of its inputs. Vectors are along the last axis: the features of a sample, of a pixel or of a
+times the distance between their inputs. Let W be the earth mover distance W₁ of the layer's inputs
+at two moments of training. If the layer has equal parameters at both moments, W₁ of its outputs is
+at most min(2M, L W). Vectors are along the last axis: the features of a sample, of a pixel or of a
 token. If a sample consists of P vectors, the radius of its outputs is √P M, and L does not change.
 
 M and L are the smallest numbers that hold for all inputs, unless the docstring of a function says
@@ -53,7 +53,7 @@ def certified_upper_bound(
     """The largest possible W₁ of a layer's outputs if W₁ of its inputs is W: min(2M, L W).
 
     The product L W is 0 if one factor is 0, even if the other factor is infinite. W₁ of the outputs
-    approaches 2M if every output moves from near the surface of the ball to the opposite point. It
+    approaches 2M if every output moves from near the surface of the ball to the opposite point. W₁
     approaches L W if inputs move where the slope of the layer is largest. If the mean of the
     outputs equals the bias at both moments, √2 M is also a bound.
 

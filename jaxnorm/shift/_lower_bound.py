@@ -29,7 +29,7 @@ def emd_lower_bound(
     steps: int = 1500,
     batch_size: int = 128,
 ) -> Float[Array, ""]:
-    """A lower bound on the exact earth mover distance of the test samples, in their unit.
+    """A lower bound on the exact earth mover distance of the test samples, in the samples' unit.
 
     The critic is a soft minimum of cones, f(z) = −τ log Σ exp(−(‖z − a_j‖ + b_j)/τ), with trained
     apexes a_j and heights b_j. The gradient of the critic f is a weighted mean of unit vectors.
