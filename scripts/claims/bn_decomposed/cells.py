@@ -1,4 +1,4 @@
-"""Section I: cells of weights, and Lemma 2, on the probability that a neuron raises the rank."""
+"""Section I: cells of weights (with the same active samples), and Lemma 2 on the rank."""
 
 import math
 from functools import partial
@@ -23,7 +23,7 @@ TWO_ROWS = ((1.0, 0.5), (-1.0, 1.0))
 
 
 def circle(n: int) -> Float[Array, "n 2"]:
-    """The n equally spaced points on the circle."""
+    """Equally spaced points on the unit circle."""
     turn = 2 * math.pi * np.arange(n) / n
     return jnp.asarray(np.stack([np.cos(turn), np.sin(turn)], 1))
 
@@ -111,7 +111,7 @@ def probability_over_gamma(key: Key[Array, ""]) -> Values:
 
 
 def probability_of_three() -> float:
-    """The probability that one more neuron gives three samples rank 3."""
+    """The probability that one more neuron gives the outputs of three samples rank 3."""
     x, rows = jnp.asarray(THREE), jnp.asarray(TWO_ROWS)
     return float(geometry.ranks.full_rank_probability(x, rows))
 

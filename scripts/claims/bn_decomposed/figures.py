@@ -229,7 +229,7 @@ FIGURE_6.mean(
     ACTIVITIES,
     "broad",
     side="≤",
-    against=0.5,  # if all 30 shares are 0, a binomial test excludes only large means
+    against=0.5,  # with 30 shares that are all 0, a binomial test excludes only large means
 )
 FIGURE_6.mean(
     "the same share ≥ 2 % without recentering (found: 4 %)",

@@ -1,4 +1,4 @@
-"""Theorem 14: one layer near the invariant representation, and the stability of this batch."""
+"""Theorem 14: one layer near the invariant representation, and the representation's stability."""
 
 import math
 from functools import partial

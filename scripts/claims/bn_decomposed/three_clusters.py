@@ -1,4 +1,4 @@
-"""Appendix E: Theorem 11 for neurons with three clusters of samples, Equations 61 to 94."""
+"""Appendix E: Theorem 11 for neurons with three clusters of equal samples, Equations 61 to 94."""
 
 import math
 from functools import partial
@@ -65,8 +65,9 @@ def _() -> Values:
 def gram_and_sums(key: Array) -> tuple[np.ndarray, np.ndarray]:
     """The Gram matrix, times n², of the children of random neurons, and the sums A to D.
 
-    Each of A to D is the sum of squared heights over the neurons with given sizes of the first and
-    the second cluster: A for (1, n − 1), B for (n − 1, 1), C for (2, n − 2), and D for (n − 2, 2).
+    A neuron is 0 on the first cluster, and its value on the second cluster is its height. A, B, C
+    and D are the sums of squared heights for cluster sizes (1, n − 1), (n − 1, 1), (2, n − 2) and
+    (n − 2, 2).
     """
     c = generator(key).uniform(0.2, 2, (4, 5))
     i = np.arange(POINTS)

@@ -128,8 +128,8 @@ def printed_end_bounds(n: int) -> EndBounds:
 def _better_ends(tree: DeepTrees) -> tuple[np.ndarray, np.ndarray]:
     """The largest norm ratio of an inner sample to the better end, and the smallest angle.
 
-    The angle is between an inner sample and the better end, which is the end for which the bound is
-    easier to satisfy.
+    An end is the first or the last of the sorted samples, and the better end is the end for which
+    the bound is easier to satisfy.
     """
     norms = np.asarray(tree.norms)
     ratios = norms[:, 1:-1, None] / norms[:, None, [0, -1]]

@@ -1,4 +1,4 @@
-"""Appendix D: Theorem 11 for neurons with two clusters of samples, Equations 36 to 60."""
+"""Appendix D: Theorem 11 for neurons with two clusters of equal samples, Equations 36 to 60."""
 
 import math
 from functools import partial

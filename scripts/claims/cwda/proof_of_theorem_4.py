@@ -1,4 +1,4 @@
-"""Theorem 4 of the pruning paper, of Section 3.2, and its proof in Appendix E."""
+"""Theorem 4 of the pruning paper (Section 3.2), and its proof in Appendix E."""
 
 from functools import partial
 

@@ -66,7 +66,7 @@ TRANSITIONS = claim(
 
 
 def failing_in_front(found: Any) -> str:
-    """A sentence with the median distance from a Gaussian in each half of the layers."""
+    """A sentence with the median distance from a Gaussian in the first and last half of layers."""
     distances = [layer["ks"] for layer in found["layers"]]
     half = len(distances) // 2
     first, last = (statistics.median(part) for part in (distances[:half], distances[half:]))
