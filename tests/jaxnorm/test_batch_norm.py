@@ -152,7 +152,7 @@ def test_one_pixel_is_algorithm_1_on_normalized_vectors():
 
 
 def test_the_mean_of_line_9_is_channels_over_pixels():
-    # With alpha 1, outputs are multiplied by 1/√s. Over samples, the mean of s is channels/pixels.
+    # With alpha 1, outputs are divided by √s. On average over samples, s is channels/pixels.
     x = jnp.asarray(case((8, 4, 4, 3))[0])
     plain, _ = batch_norm(x, eps=0.0)
     unitized, _ = unitized_batch_norm(x, jnp.ones(3), eps=0.0)
@@ -525,7 +525,7 @@ def test_alpha_is_clipped_or_squashed_by_the_function_that_is_handed_over():
 
 @pytest.mark.parametrize("number", [-2.0, -0.5, 0.0, 0.25, 1.0, 2.0, 4.0])
 def test_factors_and_their_slopes_at_any_alpha_on_both_sides_of_the_pole(number):
-    """For alpha outside [0, 1], the divisor of Eq. 9 is also negative, and zero at its pole."""
+    """For alpha outside [0, 1], the divisor of Eq. 9 has both signs, and is zero at the pole."""
     norm = np.array([0.25, 0.5, 0.75, 1.0, 1.5, 3.0, 5.0])  # all divisors are exact
     divisor, square = number * norm + 1 - number, jnp.asarray(norm**2)
     pole = divisor == 0

@@ -195,7 +195,7 @@ def test_networks_for_small_images_by_numpy():
 
 @pytest.mark.parametrize("pre_activation", [False, True])
 def test_networks_for_imagenet_by_numpy(pre_activation):
-    """Networks of depth 18. The last map has several pixels, so mean and maximum differ."""
+    """Networks of depth 18. The last feature map has several pixels, so mean and maximum differ."""
     model = built(partial(models.ResNet, 18, classes=3, pre_activation=pre_activation))
     x = images(1, 40, 33, 3)
     h = relu(normalized(model.stem_norm, convolved(model.stem, x, stride=2)))

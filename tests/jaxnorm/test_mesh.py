@@ -117,7 +117,7 @@ def test_functions_of_a_sharded_batch_run_without_jit():
 
 
 @on_both_meshes
-@pytest.mark.parametrize("groups", [2, 8])  # fewer and more than the devices along the batch
+@pytest.mark.parametrize("groups", [2, 8])  # fewer and more groups than devices along the batch
 def test_any_number_of_groups_of_a_sharded_batch(mesh, groups):
     x, _ = batch((8, 3, 4))
     layer = jax.jit(partial(jaxnorm.unitized_batch_norm, alpha=0.5, groups=groups))

@@ -82,7 +82,7 @@ def test_pointwise_layers_refuse_what_has_no_features():
 
 
 def test_dyt_and_derf_have_the_slopes_of_their_papers_at_zero():
-    """The slopes at 0 are α and 2α/√π. For large inputs, both layers give ±1, also in bfloat16."""
+    """At 0, DyT has slope α, and Derf 2α/√π; for large inputs, both give ±1, also in bfloat16."""
     for layer, slope in ((jaxnorm.dyt, 0.5), (jaxnorm.derf, 1 / math.sqrt(math.pi))):
         found = jax.grad(lambda x, layer=layer: layer(x, 0.5).sum())(jnp.zeros((1, 1)))
         np.testing.assert_allclose(found, slope, rtol=1e-12)

@@ -257,7 +257,7 @@ def test_a_subclass_whose_call_has_fewer_arguments(layer):
 
 
 def stack(layer):
-    """Three layers as one, whose arrays have a leading axis."""
+    """Three layers stacked as one, whose arrays have a leading axis."""
 
     @nnx.split_rngs(splits=3)
     @nnx.vmap(in_axes=0, out_axes=0)

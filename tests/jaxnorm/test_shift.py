@@ -356,7 +356,7 @@ def test_weights_of_a_feature_must_be_finite(name, number):
 
 @pytest.mark.parametrize("in_numpy", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_gradient_of_more_samples_than_an_int16_counts(in_numpy, monkeypatch):
-    """XLA compiles the sorting network in seconds, so another sort replaces it under NumPy."""
+    """XLA takes seconds to compile the sorting network, so `in_numpy` replaces the network."""
     n = 2**15 + 3
     x, y = np.random.default_rng(0).permutation(n), np.arange(n) + 2.2
     gradient, at = jax.grad(lambda x: emd_1d(x, jnp.asarray(y))), jnp.asarray(1.5 * x)

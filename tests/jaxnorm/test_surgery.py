@@ -544,7 +544,7 @@ def test_a_layer_with_its_own_call_is_refused(norm: Any):
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_dense_layer_with_an_adapter_is_not_folded():
-    """The output of the adapter would not be scaled."""
+    """Folding would not scale the output of the adapter."""
     rngs = nnx.Rngs(0)
     layer = nnx.LoRALinear(3, 4, lora_rank=2, rngs=rngs)
     with pytest.raises(
