@@ -46,9 +46,9 @@ from rich.table import Table
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = {name: ROOT / name for name in ("jaxnorm", "pruning", "geometry", "scripts")}
-MOST_FILES = 3  # largest number of test files for a module, and for its commands
-MOST_TESTS = 100  # largest number of tests for one line, besides the tests of its module
-CLAIMS = "scripts/claims"  # `OUTCOMES` tests each module in this folder
+MOST_FILES = 3  # Largest number of test files for a module, and for its commands.
+MOST_TESTS = 100  # Largest number of tests for one line, besides the tests of its module.
+CLAIMS = "scripts/claims"  # `OUTCOMES` tests each module in this folder.
 OWN_CLAIMS = f"{CLAIMS}/own"
 OUTCOMES = "tests/geometry/test_claims.py::test_outcomes_of_a_module_are_as_recorded"
 DRAWN = "tests/scripts/test_results_pages.py::test_a_page_is_drawn_of_its_numbers"

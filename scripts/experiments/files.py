@@ -23,7 +23,7 @@ from experiments.cli import InputError, sentence
 Kind = TypeVar("Kind", dict, list)
 
 LOCK = ".in-use"
-WIDTH = 100  # maximum length of a line that holds more than one record, in characters
+WIDTH = 100  # Maximum length of a line that holds more than one record, in characters.
 # A list of at least this many numbers is a curve. Pages do not quote the numbers of a curve, so
 # these numbers are written with fewer digits.
 CURVE = 9
@@ -138,8 +138,8 @@ def in_use(folder: Path, script: str | None = None) -> Iterator[Callable[[], Non
 
     Args:
       folder: The folder of `--out`.
-      script: The file of a command that writes `results.json` to the folder. The results of another
-        command are then refused, because they would be lost.
+      script: The file of a command that writes `results.json` to the folder. A folder with results
+        of another command is refused, because these results would be lost.
 
     Raises:
       InputError: Another process uses the folder, the folder cannot be written, or it holds results

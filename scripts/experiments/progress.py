@@ -73,7 +73,7 @@ class TrainingView:
         self.log = stages.log
 
     def update(self, steps: int, description: str, numbers: str) -> None:
-        """Move the bar to the position after `steps` steps of this network."""
+        """Move the bar to the position after `steps` steps of the current network."""
         self.stages.reach(self.earlier + steps / self.steps_per_epoch)
 
 

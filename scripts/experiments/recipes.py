@@ -1,6 +1,6 @@
 """Recipes for training, with the papers' experiments as presets.
 
-This module does not import JAX, because command lines are made from these recipes.
+This module does not import JAX, so that commands read their options without delay.
 """
 
 import difflib
@@ -25,8 +25,8 @@ from experiments.options import (
 IN_MEMORY = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100")
 STREAMED = ("imagenet2012",)  # data sets that are too large for memory
 
-MAX_DEPTH = 2000  # deeper networks are refused, because tracing them would take minutes
-DENSE = ("mlp", "mlp_relu_first")  # models whose names contain no depth
+MAX_DEPTH = 2000  # Deeper networks are refused, because tracing them would take minutes.
+DENSE = ("mlp", "mlp_relu_first")  # Models whose names contain no depth.
 
 Normalization = Literal["batch_norm", "unitized", "bounded", "group_norm", "none"]
 Schedule = Literal["drops", "cosine", "linear"]

@@ -40,8 +40,8 @@ def _end_imports(signum: int, _: object) -> None:
 def ctrl_c_ends(line: str) -> Iterator[None]:
     """Within this context, Ctrl-C prints `line` and ends the process.
 
-    After the context, the earlier handler applies again. If this was the handler of
-    `before_imports`, Ctrl-C then ends the process without a printed line.
+    After the context, the earlier handler applies again. But if it was the handler of
+    `before_imports`, the default action of SIGINT applies.
     """
     before = signal.signal(signal.SIGINT, lambda signum, _: end_at_once(line, signum))
     try:

@@ -72,8 +72,8 @@ def test_an_epoch_is_measured_from_the_one_before_it(monkeypatch):
     expected = {
         "epoch": [31, 1023 - 31],
         "step": [63 - 31, 2047 - 1023],
-        "floor": [2 * 31, 2 * 1023],  # with frozen weights, two batches add w to r twice
-        "moment_bound": [31, 1023 - 31],  # the variances are 0
+        "floor": [2 * 31, 2 * 1023],  # With frozen weights, two batches add w to r twice.
+        "moment_bound": [31, 1023 - 31],  # The variances are 0.
         "certificate": [2**0.5 * 31, 2**0.5 * (31 + 1023)],
         "spread": [0, 0],
         "baseline": [0, 0],
@@ -143,8 +143,8 @@ def test_a_certificate_has_both_radii_and_the_distance_of_biases(normalizer, rad
         (atlas.ConvNet, 9 * (16 + 16 * 32 + 32 * 32) + 80 + 32 * 10 + 10 + 2 * 80),
         (
             atlas.Reader,
-            (128 + 32) * 32  # characters and positions
-            + 2 * 4 * (32 * 32 + 32)  # queries, keys, values and outputs
+            (128 + 32) * 32  # Characters and positions.
+            + 2 * 4 * (32 * 32 + 32)  # Queries, keys, values and outputs.
             + 2 * (2 * 32 * 128 + 128 + 32)
             + 32 * 128
             + 128
@@ -380,8 +380,8 @@ def test_findings_of_random_runs_are_as_recorded():
 
 def test_a_shift_is_the_geometric_mean_over_layers_and_epochs():
     found = run([(((2, 2, 4), (1, 8, 2)), [3.0, 1.0]), (((4, 8, 1), (1, 1, 2)), [5.0, 7.0])])
-    assert atlas_findings.shift_of(found, "epoch") == pytest.approx(16**0.25)  # ratios 1, 8, 2, 1
-    assert atlas_findings.shift_of(found, "step") == pytest.approx(2**0.25)  # ratios 2, 2, ¼ and 2
+    assert atlas_findings.shift_of(found, "epoch") == pytest.approx(16**0.25)  # Ratios 1, 8, 2, 1.
+    assert atlas_findings.shift_of(found, "step") == pytest.approx(2**0.25)  # Ratios 2, 2, ¼ and 2.
     (row,) = atlas_findings.rows([found])
     means = {name: row[name]["mean"] for name in atlas_findings._MEASURES}
     assert means == pytest.approx(

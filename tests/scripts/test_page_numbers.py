@@ -320,7 +320,7 @@ def test_curves_have_the_points_of_a_run_that_is_not_finished(monkeypatch):
 def test_the_answer_is_of_the_largest_ratio():
     table = of_repairs()
     cells = table["digits", 0.5, "recalibrated"]
-    said = repair_page.answer(table)  # the table has no results of least squares
+    said = repair_page.answer(table)  # The table has no results of least squares.
     # For each pair of criteria, the equivalence test gives the smallest difference that it can
     # exclude. The answer names the largest of these differences.
     limits = []

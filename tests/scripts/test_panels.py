@@ -218,7 +218,7 @@ def test_the_least_overlap_and_the_farthest_layer_are_shown():
     results: Any = {"layers": layers, "kind": "convolutions", "file": "x", "left_out": {}}
     page = analysis_page._summary(results)
     cards = dict(zip(*[iter(_cells(page))] * 2, strict=False))
-    assert len(cards) == len(list(_cells(page))) / 2  # equal counts share a card
+    assert len(cards) == len(list(_cells(page))) / 2  # Equal counts share a card.
     # The distances `ks` are compared, not their upper bounds `ks_bound`.
     assert cards["Farthest from Gaussian"] == "0.200"
     assert cards["Nearest to Gaussian"] == "0.100"

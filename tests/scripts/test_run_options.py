@@ -46,9 +46,9 @@ def test_a_group_of_the_batch_is_on_neighbouring_devices_or_a_part_of_one(
         ((64, 64, 3), False, P()),
         ((32, 512), True, P(None, "data")),  # the longest axis
         ((512, 32), True, P("data", None)),
-        ((4098, 64), True, P(None, "data")),  # four does not divide the longest axis
-        ((2, 4094), True, P()),  # four divides no axis
-        ((4, 512), True, P()),  # fewer elements than MIN_SHARDED_SIZE
+        ((4098, 64), True, P(None, "data")),  # Four does not divide the longest axis.
+        ((2, 4094), True, P()),  # Four divides no axis.
+        ((4, 512), True, P()),  # Fewer elements than MIN_SHARDED_SIZE.
     ],
 )
 def test_a_state_is_sharded_along_its_longest_axis_that_divides(shape, shard, expected):

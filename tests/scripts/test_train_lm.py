@@ -128,8 +128,8 @@ def test_a_trained_model_is_compared_and_pruned(tmp_path):
     for row in rows.values():
         assert row["mean"] == pytest.approx(np.mean(row["perplexity"]))
         error = abs(row["perplexity"][0] - row["perplexity"][1]) / 2
-        assert row["stderr"] == pytest.approx(error, abs=1e-8)  # nine digits are written
-    assert rows["magnitude", "none"]["stderr"] == 0  # magnitude has no randomness
+        assert row["stderr"] == pytest.approx(error, abs=1e-8)  # Nine digits are written.
+    assert rows["magnitude", "none"]["stderr"] == 0  # Magnitude has no randomness.
     starts = ("", "least squares, ")
     for text in ("once on the text", "5% of an epoch"):
         found = [rows["reconstruction", start + text]["perplexity"] for start in starts]

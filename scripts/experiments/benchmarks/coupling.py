@@ -10,8 +10,8 @@ import pruning
 from experiments.benchmarks import transformers
 from experiments.benchmarks.timing import Pair
 
-LAYERS, WIDTH, HEADS, WORDS, TOKENS = 32, 4096, 32, 32_000, 128  # the sizes of LLaMA-7B
-RUNS = 10  # timed only a few times, because a call takes seconds
+LAYERS, WIDTH, HEADS, WORDS, TOKENS = 32, 4096, 32, 32_000, 128  # The sizes of LLaMA-7B.
+RUNS = 10  # Timed only a few times, because a call takes seconds.
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:

@@ -29,7 +29,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def features() -> list[Pair]:
-    """Our function for the distances of all features in one call, and its gradients.
+    """Our function `emd_1d`, which computes the distances of all features, and its gradients.
 
     The time of the distances is compared with a loop over SciPy's function. The time of the
     gradients is compared with the time of the distances. If ott-jax is installed, both times are

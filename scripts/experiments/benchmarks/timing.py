@@ -41,7 +41,7 @@ class Timing(NamedTuple):
     """The median times of a pair of programs, and statistics of the ratio of their times.
 
     A ratio is the time of one call of our program, divided by the time of the next call of the
-    other program. The statistics are the median and the quartiles of these ratios. `copies` is the
+    other program. The statistics are the median and the quartiles of the ratios. `copies` is the
     time of our program, divided by the time of a copy of the data.
     """
 
@@ -57,7 +57,7 @@ class Timing(NamedTuple):
 def time_pair(pair: Pair, runs: int) -> Timing:
     """The times of a pair.
 
-    Each program is called `runs` times, or `pair.runs` times if this number is smaller.
+    Each program is called min(`runs`, `pair.runs`) times.
     """
     runs = runs if pair.runs is None else min(runs, pair.runs)
     a, b = alternately(pair.ours, pair.peer, runs)

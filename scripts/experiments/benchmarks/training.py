@@ -119,7 +119,7 @@ def by_hand(images: Images) -> Callable[[], Any]:
 
 
 def pytorch(images: Images) -> Callable[[], Any] | None:
-    """The same network, loss and optimizer in PyTorch, with channels last."""
+    """The training step of `RECIPE` in PyTorch, with channels last."""
     torch = torch_on_all_cores("the PyTorch network")
     if torch is None:
         return None
@@ -184,7 +184,7 @@ def pytorch_resnet20(torch: Any) -> Any:
 def seeds() -> list[Pair]:
     """Training of five seeds in one vmapped program, compared with one seed after the other.
 
-    The default of `--vmap-seeds` in `train.py` follows from the ratios of these times.
+    The default of `--vmap-seeds` in `train.py` follows from the measured ratios of times.
     """
     images, five = random_images(8, 1), (0, 1, 2, 3, 4)
     pairs = []

@@ -1,8 +1,8 @@
 """Times of published transformers, whole and with half of their heads and widths.
 
 The networks are plain functions with random weights: GPT-2 (small) and a LLaMA of the same width,
-both with their layers in a scan. `resized` runs the pruned networks, so that constants such as
-1/√width remain those of the whole network.
+both with their layers in a scan. The pruned networks run by `resized`, with the constants of the
+whole network, such as 1/√width.
 """
 
 from collections.abc import Callable

@@ -54,7 +54,7 @@ ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # two processes may use libtpu at once
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # Two processes may use libtpu at once.
     "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",  # CUDA's libraries are not needed, because nothing runs
 }
 INSTALL = "pip install --constraint constraints.txt --editable '.[scripts,compiled]'"
@@ -111,9 +111,9 @@ def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class Measured(NamedTuple):
-    bytes: float  # HBM traffic
-    temporary: int  # bytes of temporary memory
-    arguments_and_results: int  # bytes of the arguments and the results of the program
+    bytes: float  # HBM traffic.
+    temporary: int  # Bytes of temporary memory.
+    arguments_and_results: int  # Bytes of the arguments and the results of the program.
     kernels: int
     notable: Counter
     unknown_loops: int

@@ -23,10 +23,10 @@ from experiments.compiled.traffic import COLLECTIVES, results, summary
 class Chip(NamedTuple):
     """Published figures of a chip."""
 
-    flops: float  # floating-point operations per second in bfloat16
-    hbm_bandwidth: float  # bytes per second that move between HBM and the chip
-    hbm: float  # bytes of memory
-    interconnect: float  # bytes per second that a chip sends over all its links
+    flops: float  # Floating-point operations per second in bfloat16.
+    hbm_bandwidth: float  # Bytes per second that move between HBM and the chip.
+    hbm: float  # Bytes of memory.
+    interconnect: float  # Bytes per second that a chip sends over all its links.
 
 
 # The published figures of chips, by the name that JAX gives the device. TPUs:
@@ -44,7 +44,7 @@ def hbm_needed(error: Exception) -> float:
     """The bytes of HBM that a step needs, read from the compiler's error for a chip with less HBM.
 
     Raises:
-      InputError: `error` has another cause.
+      InputError: The cause of `error` is not a lack of memory.
     """
     needed = re.search(r"Used ([\d.]+)G of [\d.]+G hbm", str(error))
     if needed is None:

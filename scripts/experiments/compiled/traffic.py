@@ -50,8 +50,8 @@ class Summary(NamedTuple):
 
     bytes: float  # bytes that are read from HBM and written to HBM
     kernels: int
-    notable: Counter  # how often each operation of `NOTABLE` occurs, also inside fusions
-    # number of loops with an unknown number of iterations; the body of such a loop is counted once
+    notable: Counter  # How often each operation of `NOTABLE` occurs, also inside fusions.
+    # Number of loops with an unknown number of iterations; the body of such a loop is counted once.
     unknown_loops: int
     # the bytes, the operation and the name of every kernel
     rows: tuple[tuple[float, str, str], ...]
@@ -59,8 +59,8 @@ class Summary(NamedTuple):
 
 class Collective(NamedTuple):
     op: str
-    dtypes: tuple[str, ...]  # dtypes of the arrays that the collective combines
-    bytes: float  # bytes of the collective's results
+    dtypes: tuple[str, ...]  # Dtypes of the arrays that the collective combines.
+    bytes: float  # Bytes of the collective's results.
 
 
 NOTHING = Summary(0, 0, Counter(), 0, ())

@@ -25,10 +25,10 @@ from experiments.data.imagenet import Records, name_record
 from experiments.recipes import IN_MEMORY, STREAMED
 
 DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing."
-LARGE = 10_000  # If there are at least this many images, decoding takes seconds.
+LARGE = 10_000  # the smallest number of images whose decoding takes seconds
 
-Examples = tuple[np.ndarray, np.ndarray]  # arrays of the images and of the labels
-# means and standard deviations of the pixels of each channel
+Examples = tuple[np.ndarray, np.ndarray]  # Arrays of the images and of the labels.
+# Means and standard deviations of the pixels of each channel.
 Moments = tuple[Sequence[float], Sequence[float]]
 
 

@@ -24,8 +24,8 @@ from experiments.cli import InputError
 Pixels = UInt8[np.ndarray, "h w 3"]
 # largest ratio of an image's sides; a thinner image, resized by its shorter side, could fill memory
 MAX_ASPECT = 32
-STRIDE = 32  # the networks' total stride, which divides the longer side of a whole image
-PREFETCHED = 4  # number of batches that each worker reads ahead
+STRIDE = 32  # The networks' total stride, which divides the longer side of a whole image.
+PREFETCHED = 4  # Number of batches that each worker reads ahead.
 
 
 class Records(NamedTuple):

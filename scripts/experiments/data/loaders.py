@@ -18,7 +18,7 @@ from experiments.data.datasets import Images
 from experiments.data.imagenet import Records, Shard
 from experiments.recipes import Recipe
 
-PAD = 4  # number of pixels that are added on each side of an image before it is cropped
+PAD = 4  # Number of pixels that are added on each side of an image before it is cropped.
 # The means and standard deviations of ImageNet's channels, for pixels in [0, 1].
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -215,7 +215,7 @@ def crop(
 ) -> Float[Array, "n h w c"]:
     """Crop each image after adding 4 pixels of value 0 on each side.
 
-    Then mirror the images for which `flips` is true.
+    Cropped images for which `flips` is true are mirrored.
     """
     n, height, width, _ = x.shape
     padded = jnp.pad(x, ((0, 0), (PAD, PAD), (PAD, PAD), (0, 0)))

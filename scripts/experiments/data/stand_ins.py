@@ -14,8 +14,8 @@ from experiments.data.datasets import Images
 from experiments.data.imagenet import Records
 from experiments.recipes import Recipe
 
-STEPS = 20  # number of batches of noise in an epoch
-JPEG_SHAPE = (375, 500, 3)  # the most frequent shape of an image in ImageNet
+STEPS = 20  # Number of batches of noise in an epoch.
+JPEG_SHAPE = (375, 500, 3)  # The most frequent shape of an image in ImageNet.
 NOTE = "Random images and labels: only times have a meaning, accuracies do not."
 
 

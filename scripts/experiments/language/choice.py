@@ -83,7 +83,7 @@ def in_float32(array: np.ndarray) -> np.ndarray:
 
 
 class Text(NamedTuple):
-    """Sequences of tokens for scores and repair, and held-out sequences.
+    """A calibration text, for scores and repair, and a held-out text, as sequences of tokens.
 
     Each sequence has one more token than the decoder reads, because the last token is only
     predicted.

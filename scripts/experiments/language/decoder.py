@@ -7,9 +7,9 @@ functions are compiled in bfloat16 and not run.
 
 A layer has four steps: `attend`, `add_attention`, `activate`, `add_activations`. Between the steps,
 callers can measure, score and fit the inputs of the layer's two output projections. A mixture of
-experts has `add_experts` instead of the last two steps. The function `activate_expert` computes the
-inputs of an expert's down projection. The kernels of all experts of a layer are one array,
-(experts, outputs, inputs).
+experts has `add_experts` instead of `activate` and `add_activations`. The function
+`activate_expert` computes the inputs of an expert's down projection. The kernels of all experts of
+a layer are one array, (experts, outputs, inputs).
 """
 
 from collections.abc import Callable, Mapping

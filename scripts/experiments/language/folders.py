@@ -29,8 +29,8 @@ DTYPES = {
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-HEADER_BYTES = 2**17  # bytes that are reserved at the start of a new shard for its JSON header
-TENSOR_BYTES = 200  # largest length of one tensor's entry in the header
+HEADER_BYTES = 2**17  # Bytes that are reserved at the start of a new shard for its JSON header.
+TENSOR_BYTES = 200  # Largest length of one tensor's entry in the header.
 SHARD_BYTES = 4 * 2**30
 NOT_COPIED = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")
 

@@ -21,8 +21,8 @@ from experiments.language.removal import EMBEDDING, HEAD, NORM
 from jaxnorm.internal.checkpoints import write_tree
 
 FAMILIES = ("qwen2", "qwen3")
-LAYER_AXIS = 1  # the axis of the layers in stacked parameters, `param_scan_axis` in MaxText
-ITEMS = Path("0") / "items"  # the folder of step 0
+LAYER_AXIS = 1  # The axis of the layers in stacked parameters, `param_scan_axis` in MaxText.
+ITEMS = Path("0") / "items"  # The folder of step 0.
 Tree = dict[str, Any]
 
 ATTENTION = {

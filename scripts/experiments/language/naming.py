@@ -1,8 +1,8 @@
 """One set of names for the parameters of all families: the names in the files of Llama.
 
-Files of GPT-2 and of mixtures of experts have other names and other shapes. When a file is read,
-each tensor gets Llama's name. When a file is written, each tensor gets the name and the shape of
-its family:
+In files of GPT-2 and of mixtures of experts, names and shapes differ from Llama's. When a file is
+read, each tensor gets Llama's name. When a file is written, each tensor gets the name and the shape
+of its family:
 
 - GPT-2's kernels are (inputs, outputs), and one tensor holds queries, keys and values.
 - A file has one tensor for each expert of a layer; our array has all experts of a layer, and the

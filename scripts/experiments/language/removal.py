@@ -105,7 +105,7 @@ def whole(model: Architecture) -> Selection:
 
 
 def check_names(model: Architecture, tensors: Sources) -> None:
-    """Refuse a folder whose tensors do not fit this architecture.
+    """Refuse a folder whose tensors do not fit the architecture in its `config.json`.
 
     Raises:
       InputError: A tensor is unknown or missing, or its shape differs from the shape in

@@ -15,15 +15,15 @@ from experiments.language import python_text, training
 from experiments.language.training import CONFIG, MODEL, Params, State
 from experiments.training.checkpoints import Checkpoints
 
-HELD_OUT = 512  # number of held-out sequences
-LOGGED = 20  # number of steps between two lines of the log
+HELD_OUT = 512  # Number of held-out sequences.
+LOGGED = 20  # Number of steps between two lines of the log.
 
 
 @dataclass(frozen=True)
 class Settings:
     """The settings that decide the weights and the checkpoints.
 
-    These settings are options of `train_lm.py`.
+    The fields are options of `train_lm.py`.
     """
 
     steps: int

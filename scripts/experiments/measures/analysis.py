@@ -31,7 +31,7 @@ TESTS = {
     "spherical": "the covariance of the filters is c² I",
     "spearman": "l1 and l2 rank as for Gaussian filters",
 }
-SHOWN = 64  # the figure shows the covariance matrix of at most this number of filters
+SHOWN = 64  # The figure shows the covariance matrix of at most this number of filters.
 # The programs of this module run only a few times, so compiling takes longer than running. XLA's
 # older loop emitters, which JAX 0.12 no longer has, compile in half the time.
 QUICK: dict[str, bool | int] = {"xla_backend_optimization_level": 0}

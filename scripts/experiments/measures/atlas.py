@@ -46,11 +46,11 @@ from jaxnorm.shift import (
 Outputs = dict[str, Float[Array, "n *features"]]
 Norm = Callable[..., Any]
 
-RATE = 3e-3  # learning rate of Adam
-MOMENTUM = 0.9  # momentum of running statistics
-PROBE = 300  # number of test samples whose outputs are measured
-FROZEN = 20  # number of batches that update the running averages while the weights are frozen
-CONTEXT, TOKENS = 32, 128  # length of a text in characters, and number of ASCII characters
+RATE = 3e-3  # Learning rate of Adam.
+MOMENTUM = 0.9  # Momentum of running statistics.
+PROBE = 300  # Number of test samples whose outputs are measured.
+FROZEN = 20  # Number of batches that update the running averages while the weights are frozen.
+CONTEXT, TOKENS = 32, 128  # Length of a text in characters, and number of ASCII characters.
 
 
 class Task(NamedTuple):
@@ -142,7 +142,7 @@ def norms(*, per_pixel: bool) -> dict[str, Norm]:
     """Constructors of the eight normalizers, by name.
 
     With `per_pixel`, unitized layers divide each pixel or token by its own norm. Without
-    `per_pixel`, they divide a whole image or text by its norm.
+    `per_pixel`, unitized layers divide a whole image or text by its norm.
     """
     half = nnx.initializers.constant(0.5)
     return {

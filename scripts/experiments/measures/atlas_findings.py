@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-DRAWS = 2000  # number of times that the bootstrap draws groups
-LEVEL = 0.95  # level of the interval of a correlation
+DRAWS = 2000  # Number of times that the bootstrap draws groups.
+LEVEL = 0.95  # Level of the interval of a correlation.
 
 Runs = Sequence[Mapping[str, Any]]
 

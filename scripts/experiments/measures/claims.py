@@ -77,7 +77,7 @@ def listing(selected: Sequence[Claim]) -> Table:
 def first_devices(count: int | None) -> Sequence[Any]:
     """The first `count` devices; all devices if `count` is None.
 
-    If JAX has run nothing yet, a CPU is split into this number of devices.
+    If JAX has run nothing yet, a CPU is split into `count` devices.
     """
     # with too few threads, programs on a CPU that call LAPACK would wait for each other for ever
     os.environ.setdefault("NPROC", str(2 * max(count or 1, 4, os.cpu_count() or 1)))

@@ -127,8 +127,8 @@ def figure_6(seed: int) -> dict[str, Any]:
     """Figure 6: the share of inputs that activates a neuron, with and without recentering.
 
     An input activates a neuron if the output is above a tenth of the neuron's largest output. The
-    result also has the outputs of one neuron. Without recentering, this is the neuron with the
-    largest ratio of mean to standard deviation.
+    result also has the outputs of one neuron. Without recentering, the neuron with the largest
+    ratio of mean to standard deviation is chosen.
     """
     n, width = NEURONS
     parts = {}
@@ -165,8 +165,8 @@ def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: in
     """Test accuracy by epoch of two kinds of MLPs, with `runs` networks of each kind.
 
     Both kinds have `points` hidden neurons, the same second layer, the same batches and Adam at
-    1e-3. In one kind, the first layer starts with one neuron for each of the first training images.
-    The other kind has He's initialization.
+    1e-3. The first layer starts with one neuron for each of the first training images in one kind,
+    and with He's initialization in the other kind.
     """
     images = datasets.load("digits")
     vectors = jnp.asarray(images.x_train[:points].reshape(points, -1))

@@ -37,8 +37,8 @@ class OverSeeds(TypedDict):
 def mean(values: Iterable[float | None]) -> OverSeeds:
     """A mean over seeds with its standard error.
 
-    Both results are None if there are no values, or if a value is None or not finite. The standard
-    error of one value is None, too.
+    Mean and standard error are None if there are no values, or if a value is None or not finite.
+    The standard error of one value is None, too.
     """
     x = np.asarray(list(values), np.float64)
     is_known = len(x) > 0 and bool(np.isfinite(x).all())

@@ -6,9 +6,11 @@ Gaussian variable. The first kind has a piecewise linear activation with a kink 
 arc-cosine kernel suffices. The second kind has a smooth activation and a cluster that has collapsed
 to a point; recentering makes the odd sample and this point opposite.
 
-The Gram matrix of a batch has four distinct entries: the variance of the odd sample, the covariance
-of the odd sample with another sample, the variance of another sample, and the covariance of two
-other samples. Before the activation, the root mean square of the samples is 1.
+An odd state is a Gram matrix that a layer does not change, and in which one sample (the odd sample)
+differs from all others (the cluster). The Gram matrix has four distinct entries: the variance of
+the odd sample, the covariance of the odd sample with another sample, the variance of another
+sample, and the covariance of two other samples. Before the activation, the root mean square of the
+samples is 1.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,8 +24,8 @@ DIGITS = 50
 # the slope of each piecewise linear activation below zero
 SLOPES = {"ReLU": "0", "leaky ReLU, slope 0.1": "0.1", "absolute value": "-1"}
 
-Number = Any  # a number of mpmath, whose types have no annotations
-Matrix = Any  # a matrix of mpmath
+Number = Any  # A number of mpmath, which has no type annotations.
+Matrix = Any  # A matrix of mpmath.
 Function = Callable[[Number], Number]
 
 
@@ -43,10 +45,10 @@ class Certificate(NamedTuple):
 class Moment(NamedTuple):
     """The mean E φ(u) φ(v) for Gaussian u and v, and its derivatives."""
 
-    value: Number  # the mean E φ(u) φ(v)
-    by_first: Number  # derivative of `value` with respect to the variance of u
-    by_second: Number  # derivative of `value` with respect to the variance of v
-    by_both: Number  # derivative of `value` with respect to the covariance of u and v
+    value: Number  # The mean E φ(u) φ(v).
+    by_first: Number  # Derivative of `value` with respect to the variance of u.
+    by_second: Number  # Derivative of `value` with respect to the variance of v.
+    by_both: Number  # Derivative of `value` with respect to the covariance of u and v.
 
     @property
     def by_common(self) -> Number:

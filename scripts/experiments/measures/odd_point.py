@@ -43,7 +43,7 @@ def _network(key: Array, x: Float[Array, "n k"]) -> dict[str, Any]:
 
 
 def _principal_plane(x: np.ndarray) -> np.ndarray:
-    """The coordinates of the rows of `x` in the plane of the rows' largest variance."""
+    """The first two principal components of the rows of `x`."""
     u, s, _ = np.linalg.svd(x - x.mean(0), full_matrices=False)
     return u[:, :2] * s[:2]
 

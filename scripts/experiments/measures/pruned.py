@@ -43,8 +43,8 @@ REPAIRS = {
     "scale": pruning.channels.rescale,
     "least_squares": pruning.channels.least_squares,
 }
-REPAIR_BATCH = 125  # largest number of images in a batch for the repair
-# the shares of channels that are removed from one group at a time, to measure the sensitivity
+REPAIR_BATCH = 125  # Largest number of images in a batch for the repair.
+# The shares of channels that are removed from one group at a time, to measure the sensitivity.
 SCANNED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 

@@ -76,9 +76,9 @@ def mean_of(values: np.ndarray) -> Mean:
     """The mean over draws and blocks, and its standard error over both.
 
     The variance is estimated as s²(means over draws) / blocks + s²(means over blocks) / draws. On
-    average, this sum is at least the variance of the mean, because both terms include the noise of
-    single results. The degrees of freedom are computed by the formula of Welch and Satterthwaite.
-    With one draw, the standard error is over blocks only.
+    average, the estimate is at least the variance of the mean, because both terms include the noise
+    of single results. The degrees of freedom are computed by the formula of Welch and
+    Satterthwaite. With one draw, the standard error is over blocks only.
     """
     parts = [
         (means.var(ddof=1) / means.size, means.size - 1)

@@ -42,8 +42,8 @@ LAST = ("merged, transport", "merged, clusters", "scaled")
 # images in a training step
 RATE, STEP = 0.003, 25
 
-Examples = tuple[np.ndarray, np.ndarray]  # arrays of images and labels
-# functions that return a repaired network, by criterion and repair
+Examples = tuple[np.ndarray, np.ndarray]  # Arrays of images and labels.
+# Functions that return a repaired network, by criterion and repair.
 Makers = dict[tuple[str, str], Callable[[], Any]]
 
 

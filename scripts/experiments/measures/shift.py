@@ -6,14 +6,14 @@ allows, and with a learning rate that drops or is constant. Networks of one orde
 from the same weights. A shift depends on the statistics by which a layer normalizes, so every
 measurement is made with three kinds of statistics:
 
-- `whole set`: every layer normalizes by the statistics of all training images. These statistics
-  depend only on the weights, so nothing shifts while the weights are frozen.
-- `running`: every layer normalizes by running averages, as in inference.
-- `batch`: every batch of the probe normalizes by its own statistics, as in training.
+- `whole set`: every layer normalizes by the statistics of all training images. Statistics of the
+whole set depend only on the weights, so nothing shifts while the weights are frozen. - `running`:
+every layer normalizes by running averages, as in inference. - `batch`: every batch of the probe
+normalizes by its own statistics, as in training.
 
 For the last two kinds, the `floor` is the distance that changes of statistics cause with frozen
 weights. For `running`, the running averages are computed over further batches. For `batch`, the
-same images are in other batches.
+probe is divided into other batches.
 """
 
 import itertools
@@ -54,13 +54,13 @@ SCHEDULES = ("drops", "constant")
 ORDERS = {"norm first": "mlp", "ReLU first": "mlp_relu_first"}
 # only skewness and kurtosis, because batch norm fixes mean and variance
 FREE = ("skewness", "kurtosis")
-PROBE = 1000  # number of test images that the trackers evaluate
-CHUNK = 500  # number of images in one forward pass, when moments are measured
-# number of training batches whose moments are measured with running or with batch statistics
+PROBE = 1000  # Number of test images that the trackers evaluate.
+CHUNK = 500  # Number of images in one forward pass, when moments are measured.
+# Number of training batches whose moments are measured with running or with batch statistics.
 MOMENT_BATCHES = 20
 # Largest number of further batches that update the running averages before the floor is measured.
-# After 100 batches at momentum 0.9, the earlier averages have a weight of 0.9¹⁰⁰ = 3e-5. An epoch
-# with fewer batches gives a larger weight, such as 0.3 for 11 batches of digits.
+# After 100 batches at momentum 0.9, the earlier averages have a weight of 0.9¹⁰⁰ = 3e-5. After
+# fewer batches, the weight is larger, such as 0.3 after the 11 batches of an epoch of digits.
 FLOOR_BATCHES = 100
 
 

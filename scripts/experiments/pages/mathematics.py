@@ -1,7 +1,7 @@
 """Converts LaTeX between dollar signs to MathML for a page, and to Unicode for other texts.
 
-`latex2mathml` reads the LaTeX for pages and terminals, so both show the same formula. Texts without
-dollar signs remain unchanged.
+`latex2mathml` reads the LaTeX for pages and terminals, so that both show the same formula. Texts
+without dollar signs remain unchanged.
 """
 
 import re
@@ -52,7 +52,7 @@ def _mathml(latex: str) -> str:
     for node in tree.iter():
         node.tag = "mo" if node.text == "′" else _kind(node)
         if node.tag == "mover" and node[1].text in _ACCENTS:
-            # without this attribute, browsers draw bars as small as superscripts
+            # without `accent`, browsers draw bars as small as superscripts
             node.set("accent", "true")
     # A formula has no line breaks. If a formula is wider than the page, it scrolls.
     return f'<span class="formula">{ElementTree.tostring(tree, encoding="unicode")}</span>'

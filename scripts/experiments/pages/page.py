@@ -70,7 +70,7 @@ def write(results: Mapping[str, object], render: Callable[[Any], str], folder: P
             files.write(folder / name, text)
         return written
     folder.mkdir(parents=True, exist_ok=True)
-    # A killed command may have left folders `.report-*`. No process writes to these folders now,
+    # A killed command may have left folders `.report-*`. No other process writes to such folders,
     # because every command locks its folder (`files.in_use`).
     for left in folder.glob(".report-*"):
         shutil.rmtree(left, ignore_errors=True)

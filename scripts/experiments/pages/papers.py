@@ -21,7 +21,7 @@ SUBJECTS = {
 
 
 class Paper(NamedTuple):
-    """A paper, with what a reader needs to find it.
+    """The bibliographic data of a paper.
 
     Attributes:
       short: The short title, which claims use.

@@ -17,8 +17,8 @@ from experiments.pages.sentences import duration, percent
 from experiments.pages.series import CRITERIA
 
 Rows = list[list[str]]
-FIRST, LAST = (0.1, 0.25, 0.5), (0.95, 0.6, 0.2)  # colours of the first and the last layer
-# names of quantities, and their formats
+FIRST, LAST = (0.1, 0.25, 0.5), (0.95, 0.6, 0.2)  # Colours of the first and the last layer.
+# Names of quantities, and their formats.
 COSTS = {
     "parameters": ("parameters", ",.0f"),
     "macs": ("multiply-accumulates", ",.0f"),
@@ -126,7 +126,7 @@ def _summary(results: dict) -> str:
 
 
 def _removed(options: dict[str, Any]) -> str:
-    if options.get("budget") is None:  # results of earlier versions lack this entry
+    if options.get("budget") is None:  # results of earlier versions have no entry `budget`
         return f"{100 * options['ratio']:.3g} % of the channels removed, {options['scope']}"
     return f"a budget of {options['budget']:,.6g} {options['unit']}"
 
@@ -151,7 +151,7 @@ def _accuracy(results: dict) -> str:
         "criterion, averaged over networks."
     )
     options = results["options"]
-    # earlier versions' results lack this entry
+    # results of earlier versions have no entry `repair`
     if (repair := options.get("repair", "none")) != "none":
         explanation += (
             f" Pruned: repaired by {repair.replace('_', ' ')} on {options['repair_images']:,} "

@@ -25,7 +25,7 @@ KINDS = {
     "running": Series("running averages", SERIES[1], "s", filled=False),
     "batch": Series("statistics of each batch", SERIES[2], "^"),
 }
-# The distance is averaged over this number of epochs before a drop of the rate, and after the drop.
+# Distances are averaged over this number of epochs before and after a drop of the learning rate.
 NEAR = 3
 AT_DROPS = (
     f"The mean distance in the {NEAR} epochs after a drop of the learning rate, divided by the "
@@ -46,7 +46,7 @@ def findings(results: dict) -> dict[str, Any]:
 
     The findings are changes of the distance at drops of the learning rate, noise floors, distances
     divided by learning rates, changes of moments, and accuracies. The entry `settled` is the number
-    of epochs at the start for which changes of moments are not counted. Each other entry is a list
+    of epochs at the start for which changes of moments are not counted. All other entries are lists
     of records; a record names its networks, and its statistics if there are several.
     """
     runs, rates = results["runs"], results["learning_rate"]

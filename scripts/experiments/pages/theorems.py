@@ -115,7 +115,7 @@ def _findings(shown: Mapping[str, Highlight], curves: dict) -> str:
 
 
 def _entries(claims: list[dict], shown: Mapping[str, Highlight], out: Path) -> str:
-    """The controls that filter the cards, and all cards.
+    """All cards, and above them the controls that filter the cards.
 
     The style sheet hides the cards that are not chosen.
     """
@@ -194,7 +194,7 @@ def _number(number: str, claims: list[dict]) -> str:
 
 
 def _part(name: str) -> str:
-    """The part of a numbered object that the claim with this name is about."""
+    """The part of a numbered object that the claim `name` is about."""
     label = re.search(r"item \d+|proof|example|Equations? [\w ]+|$", name, re.IGNORECASE)
     return (label[0] if label else "").lower() or "more"
 

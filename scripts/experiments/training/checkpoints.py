@@ -234,7 +234,7 @@ def check_files(folder: Path) -> None:
     """Compare the files of a folder with its list, if it has one.
 
     Raises:
-      DamagedError: A file has other contents or does not exist, or the list itself is damaged.
+      DamagedError: A file is missing or differs from the list, or the list itself is damaged.
     """
     content = files.read_bytes(folder / LIST)
     if content is None:

@@ -18,8 +18,8 @@ ENDED = "all processes must run to the end; another process seems to have ended"
 BETWEEN_PROCESSES = re.compile(
     "gloo|nccl|barrier|coordination|connection|socket|unavailable|heartbeat|deadline", re.IGNORECASE
 )
-WAITING = 120  # seconds to wait until all processes are connected
-SOURCE = re.compile(r"\[external/[^\]]*\] ")  # pattern of the source locations in XLA's messages
+WAITING = 120  # Seconds to wait until all processes are connected.
+SOURCE = re.compile(r"\[external/[^\]]*\] ")  # Pattern of the source locations in XLA's messages.
 
 
 def init_distributed(

@@ -131,7 +131,7 @@ def same_data(out: Path, data: Images | Records) -> None:
     """Record the data of the runs in a folder, or check that the data set has not changed.
 
     Raises:
-      InputError: The folder's data set with this name had other contents.
+      InputError: The folder has recorded other contents of the data set.
     """
     path, current = out / "data.json", identity(data)
     known = files.read_json(path, dict) or {}

@@ -116,7 +116,7 @@ class InitialWeights:
         self.digest = hashlib.sha256(b"".join(arrays)).hexdigest()
 
     def init_state(self, trainer: Trainer, seeds: Seeds) -> State:
-        """The first state of `trainer` with the weights and statistics of these networks.
+        """The first state of `trainer`, with the weights and statistics of the old run's networks.
 
         Raises:
           InputError: The trainer has another network.

@@ -1,9 +1,9 @@
 """Compiles a recipe for a data set and a mesh; up to rounding, losses are the same on any mesh.
 
 A state contains everything that a step changes, and the number of finished steps. Batches, crops
-and flips depend only on the seed and on this number, so a run that is resumed from any state ends
-with the same bits. If seeds are trained by vmap, they are one program, and each leaf of their state
-has an axis of seeds.
+and flips depend only on the seed and the number of finished steps, so a run that is resumed from
+any state ends with the same bits. If seeds are trained by vmap, they are one program, and each leaf
+of their state has an axis of seeds.
 """
 
 import time
@@ -30,8 +30,8 @@ from experiments.training.optimizers import make_optimizer
 from experiments.training.step import State, rematerialize, train_step
 
 STEPS_IN_SCAN, STEPS_IN_LOOP = 100, 10
-MIN_SHARDED_SIZE = 2**12  # arrays with fewer elements are not sharded
-MAX_STEPS = 2**31  # steps are counted by int32
+MIN_SHARDED_SIZE = 2**12  # Arrays with fewer elements are not sharded.
+MAX_STEPS = 2**31  # Steps are counted by int32.
 
 Seeds = tuple[int, ...]
 
