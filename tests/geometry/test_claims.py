@@ -266,7 +266,7 @@ def test_a_statistic_without_error_is_right_or_infinitely_far():
     ("count", "rate", "within"), [(0, 0.005, 0.0), (4, 0.02, 0.01), (1, 0.0, 0.0)]
 )
 def test_a_rare_event_is_judged_by_the_binomial_distribution(event, side, count, rate, within):
-    """SciPy's binomial test of `count` events among 400 draws; no event has standard error 0."""
+    """SciPy's binomial test of `count` events in 400 draws. For 0 events, `stderr` is 0."""
     mean, predicted = abs(event - count / 400), abs(event - rate)
     square = mean * (1 - mean) / 399
     stderr, variance = {"u": square**0.5}, {"u": 400 * square}
@@ -470,7 +470,7 @@ def test_a_claim_without_checks_must_have_a_reason(call, key):
 
 
 def test_all_checks_are_decided_together():
-    z = 3.5  # a single check would fail, but one of a hundred checks does not
+    z = 3.5  # alone, the check would be rejected, but not as one of a hundred checks
     p = 2 * stats.norm.sf(z)
     assert p < LEVEL < 100 * p
     names = [f"u{i}" for i in range(100)]

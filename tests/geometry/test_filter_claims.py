@@ -23,7 +23,7 @@ def spearman_and_ratio_variance(x, y):
     ],
 )
 def test_table_4_is_as_printed(table, sums):
-    """Column sums for each criterion equal those of the paper. A wrong digit would change them."""
+    """A wrong digit in the table would change the column sums, which equal the paper's sums."""
     np.testing.assert_allclose(np.reshape(table, (18, 3)).sum(0), sums, atol=1e-6)
 
 
@@ -57,8 +57,8 @@ def test_variance_of_the_log_ratio_over_that_of_the_logs_bounds_the_correlation(
     generator = np.random.default_rng(1)
     for share in (0.01, 0.1, 0.5):
         log_y, noise = generator.standard_normal((2, 1000))
-        # The bound is sharp only if the residual is uncorrelated with log x, as for `tilted` below.
-        # Here, the noise is uncorrelated with log y.
+        # The noise is made uncorrelated with log y. The bound is sharp only if the residual is
+        # uncorrelated with log x, as for `tilted` below.
         noise -= noise.mean() + (log_y - log_y.mean()) * (noise @ log_y) / (log_y @ log_y)
         noise *= np.std(log_y) / np.std(noise)
         for log_x in (log_y + share * noise, (1 - share**2) * log_y + share * noise, -log_y):

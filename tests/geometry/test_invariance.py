@@ -46,7 +46,7 @@ def test_a_large_mean_in_float32_costs_no_digits(function):
 
 
 def batch(n, radius, seed: Any = 0):
-    """A batch whose first sample is at distance `radius` from the mean of the others."""
+    """A batch whose first sample has the distance `radius` from the mean of the other samples."""
     x = np.random.default_rng(seed).normal(size=(n, 7))
     x[1:] = 0.03 * (x[1:] - x[1:].mean(0)) + 0.4
     away = x[0] - x[1:].mean(0)

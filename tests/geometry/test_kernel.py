@@ -138,7 +138,7 @@ def test_infinite_width_has_an_odd_state_with_a_finite_spread(n, ratio, spread, 
 
 @pytest.mark.parametrize("n", [10**3, 10**5, 10**9])
 def test_the_odd_state_of_a_large_batch_has_the_limits_of_its_docstring(n):
-    """The relative deviations are of order 1/n, so a difference of nearly equal numbers shows."""
+    """Deviations from the limits are of order 1/n, so the test would notice cancellation."""
     ratio, angle, spread = odd_points.odd_state(n)
     np.testing.assert_allclose([ratio / (n - 1), angle], [1, np.pi / 2], atol=1 / n)
     np.testing.assert_allclose(n * spread / (3 * np.pi), 1, rtol=2.5 / n)

@@ -123,7 +123,7 @@ def test_what_is_read_elsewhere_too_is_left_and_the_rest_folded():
         return h * p["b"][None, :3]
 
     run, arrays = fold_batch_norms(apply, params, x)
-    # `w` stays beside the folded kernel `w_2`, because `apply` also uses `w` without a scale.
+    # `apply` also reads `w` without a scale, so the folded kernel `w_2` does not replace `w`.
     assert set(arrays) == {"w", "a", "w_2", "w_2_shift"}
     np.testing.assert_allclose(run(arrays, x), apply(params, x), rtol=1e-12)
 

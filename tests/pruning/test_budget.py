@@ -94,10 +94,7 @@ def bilinear(widths):
 
 
 def lost_and_least(seed, cost, normalize, size=16):
-    """The loss of `select_within` at half the cost, and two losses for comparison.
-
-    They are the smallest possible loss, and the largest loss by the removal of one channel.
-    """
+    """At half the cost: the loss of `select_within`, the minimum, and the largest loss per step."""
     rng = np.random.default_rng(seed)
     scores = rng.uniform(size=(3, size)) * rng.uniform(0.5, 2, (3, 1))
     budget = cost([size] * 3) / 2
@@ -164,7 +161,7 @@ def test_each_step_is_the_cheapest_of_all_at_the_present_widths(seed):
 
 
 def test_channels_removed_before_have_no_part_in_the_mean_of_a_layer():
-    """The means of the finite scores are 2 and 3, so the lowest quotients are 1/2 and 2.2/3."""
+    """The lowest finite scores, divided by the means 2 and 3, are 1/2 and 2.2/3."""
     scores = [jnp.array([-jnp.inf, 1.0, -jnp.inf, 3.0]), jnp.array([2.2, 3.8])]
     keep = select_globally(scores, ratio=0.5)
     assert [mask.tolist() for mask in keep] == [[False, False, False, True], [True, True]]
@@ -191,7 +188,7 @@ def test_a_budget_is_met_from_below_within_one_step(seed, round_to, normalize):
 
 
 def test_half_of_a_residual_network_is_half_and_no_stage_is_cut_to_the_bone():
-    """The cost is less than one channel below the budget, and every group keeps more than 30 %."""
+    """One more channel would exceed the budget, and each group keeps over 30 % of its channels."""
     model = CifarResNet(8, classes=10, rngs=nnx.Rngs(0))
     graph, state = nnx.split(nnx.view(model, use_running_average=True))
     apply = lambda state, x: nnx.merge(graph, state)(x)  # noqa: E731

@@ -92,7 +92,7 @@ DAMAGES = {
 }
 
 
-# After one read of TensorStore has failed, the others may end when Orbax's event loop is closed.
+# After a failed read of TensorStore, other reads may end after Orbax has closed its event loop.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damage_of_any_file_with_arrays_is_noticed(tmp_path, name):
@@ -126,7 +126,7 @@ def test_a_tree_that_does_not_fit_the_kept_channels_is_not_saved(tmp_path):
 @pytest.mark.parametrize("done", [1, 2])
 @pytest.mark.parametrize("noted", [True, False])
 def test_a_run_goes_on_from_the_step_that_was_saved(tmp_path, monkeypatch, noted, done):
-    """`save_pruned` writes no checksum of the arrays before pruning, or not even its entry."""
+    """The checksum of the arrays before pruning is None, or the checkpoint has no entry for it."""
     params, x = network()
     ratios, steps = (0.2, 0.6), []
 
@@ -150,7 +150,7 @@ def test_a_run_goes_on_from_the_step_that_was_saved(tmp_path, monkeypatch, noted
 
 
 def test_like_may_not_mix_the_widths_before_and_after_pruning(tmp_path):
-    """All widths are those before pruning or those after, except in one array of three."""
+    """Two of three arrays have widths before pruning, and one the width after it, or vice versa."""
     params, x = network()
     pruned = prune(apply, params, x, ratios=[0.5], checkpoint_dir=tmp_path)
     paths = ("first/weight", "first/bias", "rest/0/weight")

@@ -34,7 +34,7 @@ def vectors(*rows):
 
 
 def partly_fixed(params, x):
-    """The first two channels of `x @ a` are outputs. `b` reads the rest in reversed order."""
+    """Two channels of `x @ a` are outputs, and `b` reads all other channels in reversed order."""
     h = x @ params["a"]
     return h[:, :2], jax.nn.relu(h[:, :1:-1]) @ params["b"]
 
@@ -75,7 +75,7 @@ def test_channels_whose_arrays_are_all_alike_have_scores(name):
 
 
 def gated(params, x):
-    """Two blocks with two groups each: the channels of `in` and `gate`, and those of `up`."""
+    """Two blocks with two groups of channels each: of `in` and `gate` together, and of `up`."""
     for block in (params["0"], params["1"]):
         x = x + (jnp.tanh(x @ block["in"]) * (x @ block["gate"])) @ block["out"]
         x = x + jnp.sin(x @ block["up"]) @ block["down"]
@@ -163,7 +163,7 @@ def test_widths_multiples_and_least_numbers_are_those_of_each_group():
 
 @pytest.mark.parametrize("normalize", [True, False])
 def test_channels_of_score_infinity_are_kept(normalize):
-    """The mean of each group's finite scores is 3 or 6.05. If divided, 4.1 is less than 4."""
+    """The means of finite scores are 3 and 6.05. With `normalize`, 4.1/6.05 is less than 4/3."""
     scores = vectors([np.inf, 2, 4, np.inf], [4.1, 8], [np.inf, np.inf])
     some = partial(select_globally, scores, normalize=normalize)
     two = [[0, 2, 3], [1], [0, 1]] if normalize else [[0, 3], [0, 1], [0, 1]]
@@ -178,7 +178,7 @@ def test_channels_of_score_infinity_are_kept(normalize):
 def test_of_the_steps_that_fit_again_the_largest_is_undone():
     """Without `price`, the greedy loop ends at cost 18, so the budget 22 readmits one channel.
 
-    It is the channel with score 1.5, not the channel with score 1.
+    This channel is the channel with score 1.5, not the channel with score 1.
     """
     scores = vectors([1, 50], [1.5, 50], [9, 60])
     cost = lambda widths: 4 * widths[0] + 4 * widths[1] + 10 * widths[2]  # noqa: E731
@@ -188,10 +188,7 @@ def test_of_the_steps_that_fit_again_the_largest_is_undone():
 
 
 def test_a_group_may_lose_all_channels_where_they_are_set_to_zero():
-    """If all channels of `a` are removed, the output is sin(x c) d + e.
-
-    This is true for the masked tree and for the resized program.
-    """
+    """If all channels of `a` are masked or removed, the output is sin(x c) d + e."""
 
     def apply(params, x):
         h = jax.nn.relu(x @ params["a"]) @ params["b"] + jnp.sin(x @ params["c"]) @ params["d"]

@@ -72,7 +72,7 @@ def test_on_padded_images_the_mean_of_the_constant_is_added():
 
     params = drawn(**{"a": (2, 4), "bias a": (1, 1, 1, 4), "w": (3, 2, 4, 5)})
     params["bias w"] = RNG.normal(3, 1, (1, 1, 1, 5))
-    x = RNG.normal(0, 0.5, (2, 4, 3, 2))  # larger numbers would lose digits of the constant
+    x = RNG.normal(0, 0.5, (2, 4, 3, 2))  # with larger inputs, the constant would lose digits
     (group,) = coupled_channels(apply, params, x)
     keep = np.array([False, True, True, False])
     found = fold_constants(apply, params, [group], [keep], x)
@@ -90,10 +90,7 @@ def test_on_padded_images_the_mean_of_the_constant_is_added():
 
 @pytest.mark.parametrize("inexact", ["number", "edges", "gate"])
 def test_constants_are_folded_after_a_constant_that_is_not_exact(inexact):
-    """The error of a mean constant passes a nonlinearity, and then depends on the inputs.
-
-    A gate multiplies the constant by a number that depends on the inputs.
-    """
+    """The first layer's contribution is not constant, but constants of later layers are folded."""
 
     def apply(p, x):
         h = jax.nn.relu(x @ p["a"] + p["bias a"])
@@ -141,7 +138,7 @@ def test_a_bias_with_an_axis_of_heads_is_no_filter():
 
 
 def test_nothing_is_folded_for_channels_before_a_divisor():
-    """The constant is unknown, because a channel whose arrays are all zero would be 0/0."""
+    """The constant is unknown, because the channel would be 0/0 if all its arrays were zero."""
 
     def apply(p, x):
         h = (x @ p["a"] + p["bias a"][None]) / p["by"][None]
@@ -170,9 +167,9 @@ def tied(p, x):
     ("activation", "in_numpy"), [(jax.nn.relu, partial(np.maximum, 0)), (jnp.exp, np.exp)]
 )
 def test_a_normed_weight_adds_the_constant_that_the_whole_weight_reads(activation, in_numpy):
-    """The norm of the kept rows is smaller, but this changes no constant of a removed channel.
+    """The norm of the kept rows is smaller, but no constant of a removed channel changes.
 
-    If all arrays of a channel are zero, exp gives 1, which is not the constant.
+    A channel whose arrays are all zero has the value exp(0) = 1, which is not its constant.
     """
     rng, x = np.random.default_rng(0), np.random.default_rng(1).normal(2, 3, (7, 4))
     shapes = {"a": (4, 6), "b": (1, 6), "v": (6, 3), "c": (1, 3)}
@@ -199,7 +196,7 @@ def test_what_depends_on_the_inputs_is_no_constant(words):
 
 
 def test_inputs_may_be_required_to_be_positive():
-    """At other inputs the logarithm is NaN, which says nothing about the constants."""
+    """Constants are compared at two inputs. At the second inputs, the logarithm is NaN."""
     params = drawn(a=(4, 6), bias=(1, 6), b=(6, 3), bias_2=(1, 3))
 
     def apply(p, x):
@@ -215,7 +212,7 @@ def test_inputs_may_be_required_to_be_positive():
 
 @pytest.mark.parametrize("subtracted", [False, True])
 def test_constants_of_half_precision_are_folded_into_parameters_of_float32(subtracted):
-    """Between two inputs, the constant differs by a rounding error of the products."""
+    """For two inputs, the computed constants differ by a rounding error of the products."""
 
     def apply(p, x):
         a, b, bias = (p[name].astype("bfloat16") for name in "abc")

@@ -1,7 +1,7 @@
 """Channels that an elementwise primitive combines with a number are removed exactly, or kept.
 
-A sum without a kernel reads the result. Therefore a channel can be removed only if the primitive
-maps zero to zero.
+A sum without a kernel then reads the channels. Therefore a channel can be removed only if the
+primitive maps zero to zero.
 """
 
 import itertools

@@ -178,7 +178,7 @@ def test_bytes_are_those_of_each_array_s_own_type():
 
 
 def test_all_inputs_have_the_batch_size_and_memory_is_that_of_the_width():
-    """Memory is that of weights, inputs, result and hidden values at the given width."""
+    """The memory is the bytes of weights, inputs, results and hidden values at the given width."""
 
     def apply(p, x, y):
         return jnp.tanh(x @ p["a"]) @ p["b"] + y
@@ -198,7 +198,7 @@ def test_all_inputs_have_the_batch_size_and_memory_is_that_of_the_width():
 
 
 def test_of_branches_the_one_with_the_most_steps_counts_at_every_width():
-    """A branch with a loop of five products counts, not a branch with one larger product."""
+    """The branch with a loop of five products counts, not the branch with one larger product."""
 
     def apply(params, x):
         h = jnp.tanh(x @ params["a"])

@@ -1,4 +1,4 @@
-"""The channels that are coupled in networks of every kind, and those that cannot be removed."""
+"""The coupled channels of many kinds of networks, and channels that cannot be removed."""
 
 import re
 import time
@@ -86,10 +86,10 @@ def test_a_flattened_channel_is_every_channels_row_apart():
     ],
 )
 def test_channels_that_meet_pinned_ones_have_the_reason_of_each(first, second, expected):
-    """Channels of `c` are added to channels of `a` or of `b`.
+    """Two channels of `c` are added to channels of `a`, and all others to channels of `b`.
 
-    The first two channels of `c` are added to channels of `a`, and the others to channels of `b`.
-    In the second case, zeros pin only the channels to which they are added.
+    If zeros replace the channels of `a`, only the channels of `c` that are added to zeros cannot be
+    removed.
     """
 
     def apply(params, x):
@@ -424,7 +424,7 @@ def test_resnet_50_takes_less_than_six_seconds():
 @pytest.mark.parametrize("draw", [random_network, random_transformer])
 @pytest.mark.parametrize("seed", range(6))
 def test_every_channel_that_stays_has_a_reason(draw, seed):
-    """In random networks, every pinned channel has a report that names a line, input or output."""
+    """In random networks, a report gives the reason for every channel that cannot be removed."""
     apply, params, x, _ = draw(seed)
     channels = channels_of(apply, params, (x,))
     sets = channels.sets

@@ -108,7 +108,7 @@ def test_wanda_of_a_kernel_that_is_used_twice_counts_both_uses():
 
 
 def test_wanda_counts_no_term_of_a_kernel_that_is_a_sum():
-    """The kernel `b + c` is not counted, only `d`. Without `d`, an error is raised."""
+    """Only the kernel `d` counts, not the kernel `b + c`. Without `d`, an error is raised."""
 
     def apply(p, x, plain=True):
         h = jax.nn.relu(x @ p["a"])
@@ -178,7 +178,7 @@ def test_what_cannot_be_scored_is_refused():
 
 
 def test_scores_are_averaged_over_batches():
-    """The score is the mean of Wanda's scores of the batches. An empty list raises an error."""
+    """`mean_scores` averages Wanda's scores over batches. An empty list raises an error."""
     apply, params, x = prunable.model("vgg")
     groups = pruning.coupled_channels(apply, params, x)
 
@@ -222,7 +222,7 @@ def test_wanda_of_flattened_maps_sums_all_rows_of_a_channel():
 
 @pytest.mark.parametrize("channels_first", [False, True])
 def test_wanda_of_a_grouped_convolution_by_loops(channels_first):
-    """Channel c of one feature group is removed with channel c of the other; scores are added."""
+    """Channel c is removed from both feature groups, so its two scores are added."""
     rng = np.random.default_rng(6)
     params = {"a": rng.normal(size=(3, 4)), "w": rng.normal(size=(3, 3, 2, 6))}
     x = rng.normal(3, 5, size=(5, 4, 4, 3))

@@ -74,7 +74,7 @@ def test_integers_of_a_pickle_cannot_collide(name, tmp_path):
 
 
 def test_the_crafted_integers_collide():
-    """A dictionary of these integers is slow, so the test above fails without a protection."""
+    """A dictionary of these integers is slow, because their hashes collide."""
     walking = crafted_pickles.colliding(20_000, 15)
     start = time.process_time()
     found = dict.fromkeys(walking)
@@ -183,7 +183,7 @@ def test_pickles_in_a_row_share_their_bytes_and_steps():
 
 @pytest.mark.parametrize("steps", [105, 106])
 def test_elements_of_arguments_count_as_steps(steps):
-    """The pickle has six operations. Its call counts 101 steps more: 1, and 100 for the bytes."""
+    """The pickle has six operations. The call takes 101 steps for its argument of 100 bytes."""
     pickled = b"\x80\x02cm\nf\nB" + (100).to_bytes(4, "little") + bytes(100) + b"\x85R."
     reader = Interpreter({"m.f": Function(len)}, lambda pid: pid, steps=steps + 1, max_bytes=1000)
     if steps == 106:

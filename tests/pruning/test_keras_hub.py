@@ -1,4 +1,4 @@
-"""Prunes decoders of keras_hub with tiny widths and random weights, including the stream.
+"""Prunes decoders of keras_hub with tiny widths and random weights, also their residual stream.
 
 The decoders compute in float64, except for norms and angles, which keras_hub computes in float32.
 In float32 alone, rounding errors reach 1e-6 of the outputs on some processors.

@@ -104,7 +104,7 @@ def test_the_same_is_merged_without_loss_in_random_networks(seed):
 
 
 def scaled_twice(params, x):
-    """A network with a norm with two scales, whose signs may differ."""
+    """A network whose norm has two scales, which may have different signs."""
     h = (x @ params["w"] - params["m"][None]) * jax.lax.rsqrt(params["v"] + EPS)[None]
     return jax.nn.relu(h * params["s"][None] * params["t"][None] + params["b"][None]) @ params["u"]
 
@@ -293,8 +293,8 @@ def test_near_channels_are_found_and_transport_balances_them():
     plan = transport(features, keep)
     np.testing.assert_allclose(plan.sum(0), 1 / 3)
     np.testing.assert_allclose(plan.sum(1), 1 / 7)
-    # Kept channel 0 can take 1/3, which is less than the weight 3/7 of rows 0, 3 and 4. Therefore
-    # the assertion leaves out these rows.
+    # Kept channel 0 receives the mass 1/3, which is less than the mass 3/7 of rows 0, 3 and 4.
+    # Therefore the assertion leaves out these rows.
     assert (plan[[1, 2, 5, 6]].argmax(1) == [1, 2, 1, 2]).all()
 
 
@@ -520,7 +520,7 @@ def test_however_a_norm_divides_the_merged_network_is_the_same(name):
 
 
 def ward(features, count):
-    """Clusters by Ward's method: each step merges two, such that the sum of squares grows least."""
+    """Ward's clusters: each step merges the pair with the smallest increase of the sum of squares."""
     parts = [[i] for i in range(len(features))]
 
     def within(part):
@@ -567,8 +567,8 @@ def test_a_bias_that_two_kernels_share_is_the_mean_of_its_numbers():
     np.testing.assert_allclose(small["b"], params["b"] @ weights)
 
 
-# For each name: a function of outputs y; the parameters before a gain; those of the gain; and
-# the gain of each channel. Without a gain, merged arrays are plain means.
+# For each name: a function of outputs y; the parameters before a gain; the parameters of the gain;
+# and the gain of each channel. Without a gain, merged arrays are plain means.
 CHAINS = {
     "two shifts": (
         lambda y, p: jnp.tanh((y - p["m"] + p["b"]) * p["s"]),

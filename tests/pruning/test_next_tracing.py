@@ -173,5 +173,5 @@ JAX_ALONE = {
 
 @pytest.mark.parametrize(("flags", "case"), parameters(JAX_ALONE), indirect=["flags"])
 def test_jax_itself_can(flags, case):
-    """JAX alone runs the case. If JAX cannot run it, the case belongs to `NOT_YET`."""
+    """JAX runs the case without `pruning`. If JAX fails, the case belongs to `NOT_YET`."""
     JAX_ALONE[case](PARAMS["a"][:3, :3])

@@ -68,7 +68,7 @@ def language_model():
 
 
 def test_a_transformer_with_dropout_is_fine_tuned_as_the_masked_one(language_model):
-    """All steps have the same losses and weights, because dropout uses the same random bits."""
+    """Losses and weights equal the masked model's, because dropout uses the same random bits."""
     model, groups, keep, small, masked = language_model
 
     def loss(params, words, key):
@@ -337,8 +337,8 @@ centred_gradient.defvjp(
 )
 
 
-# Functions whose custom derivative rule couples channels that the function does not couple, or sums
-# over channels, and the primitive of the rule that the error names.
+# For each name: a function whose custom derivative rule couples other channels than the function,
+# or sums over channels; and the primitive that the error names.
 RULES = {
     "other channels": (lambda p, x: scaled_gradient(x @ p["a"], p["s"]) @ p["c"], "mul"),
     "a sum": (lambda p, x: centred_gradient(x @ p["a"]) @ p["c"], "reduce_sum"),

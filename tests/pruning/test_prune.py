@@ -114,7 +114,7 @@ def test_the_lowest_of_all_layers_are_removed_but_for_min_channels():
     ],
 )
 def test_the_unit_of_a_layer_s_scores_does_not_matter_unless_asked_for(select, seed):
-    """Units matter only without `normalize`. Channels removed before (score −∞) do not matter."""
+    """The unit of a group's scores matters only without `normalize`. Scores of −∞ do not matter."""
     rng = np.random.default_rng(seed)
     some = [rng.exponential(size=n) for n in (7, 12, 16)]
     other = [10.0 ** rng.integers(-3, 4) * vector for vector in some]
@@ -298,7 +298,8 @@ def test_scores_may_have_any_dtype(dtype):
     params = {"a": np.eye(2, 8), "b": np.ones((8, 3))}
     apply = lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"]  # noqa: E731
     (keep,) = prune(apply, params, np.ones((1, 2)), ratios=[0.25, 0.5], score=score).keep
-    # Each step removes the last channel, whose score is lowest, and the first of the equal scores.
+    # Each step removes the last channel, which has the lowest score, and the first of all channels
+    # with equal scores.
     assert np.flatnonzero(keep).tolist() == [2, 3, 4, 5]
 
 
@@ -479,7 +480,7 @@ def test_wrong_widths_are_refused_by_the_first_array_that_differs(saved_run):
 
 
 def parts(params, x):
-    """A network whose kernel `a` makes two groups of channels, side by side."""
+    """A network whose kernel `a` makes two groups of channels."""
     h, first = x @ params["a"], params["c"].shape[0]
     return jnp.tanh(h[:, first:]) @ params["b"] + jax.nn.relu(h[:, :first]) @ params["c"]
 
@@ -897,7 +898,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path):
 
 
 def test_a_training_that_donates_its_arrays_can_be_saved_and_resumed(tmp_path):
-    """Arrays that no step cuts are the given arrays themselves, until training donates them."""
+    """Arrays without removed channels are the caller's own arrays, until training donates them."""
     params, x = centred_network()
     train = jax.jit(partial(jax.tree.map, lambda leaf: 0.5 * leaf), donate_argnums=0)
     found = [

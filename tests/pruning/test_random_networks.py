@@ -1,4 +1,4 @@
-"""Random networks of hundreds of kinds of block equal their masked networks, or are rejected."""
+"""Pruned random networks of hundreds of kinds equal the masked networks, or raise an error."""
 
 import re
 
@@ -81,7 +81,7 @@ def test_an_error_that_rounding_explains_is_no_wrong_cut(monkeypatch):
 
 @pytest.mark.slow
 def test_rounding_is_that_of_the_masked_network():
-    """In this network, rounding errors are compared with the sensitivity of the masked network.
+    """Rounding errors of this network are compared with the sensitivity of the masked network.
 
     The masked network has outputs of size 1 and gradients of size 400,000. The relative change of
     these gradients by rounding is almost six times as large as in the whole network.

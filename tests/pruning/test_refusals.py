@@ -210,7 +210,7 @@ def test_integer_kernels_are_refused_with_the_cure(dtype):
 
 
 def test_arrays_with_the_same_path_are_refused():
-    """The two arrays could not be told apart when channels are removed by path."""
+    """Channels are removed by path, but the two arrays have the same path."""
     params = {"a/b": np.ones((4, 8)), "a": {"b": np.ones((8, 8))}, "c": np.ones((8, 2))}
     apply = lambda p, x: jax.nn.relu(x @ p["a/b"]) @ p["a"]["b"] @ p["c"]  # noqa: E731
     with pytest.raises(ValueError, match=r"^arrays of params must have different paths; .* a/b$"):
@@ -314,7 +314,7 @@ AVERAGES = {
 @pytest.mark.parametrize("returned", [False, True])
 @pytest.mark.parametrize("form", AVERAGES)
 def test_every_form_of_a_running_average_is_seen_unless_it_is_returned(form, returned):
-    """The average of the first layer is returned, so the error names only that of the second."""
+    """The first layer's average is returned, so the error names only the second layer's average."""
 
     def apply(p, x):
         h = x @ p["a"]

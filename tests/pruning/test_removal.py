@@ -178,8 +178,8 @@ def test_masked_is_finite_where_the_model_divides(name):
 
 
 # For each name: a divisor of activations that is computed from the parameters s, t and u; whether
-# channels of the activations can be removed if a kernel multiplies t; and whether they can be
-# removed if one kernel multiplies t and another kernel multiplies u.
+# its channels can be removed if a kernel multiplies t; and whether they can be removed if, in
+# addition, another kernel multiplies u.
 DIVISORS = {
     "s t": (lambda s, t, u: s * t, False, False),
     "t s": (lambda s, t, u: t * s, False, False),
@@ -394,7 +394,7 @@ def test_an_equinox_module_runs_smaller():
 
 
 def test_the_state_of_an_optimizer_is_cut_alike():
-    """The state of an optimizer for a part of the tree is cut like the parameters.
+    """Channels are removed from the state of an optimizer that trains a part of the tree.
 
     The first momentum equals the gradient, which is `params` in this test.
     """

@@ -262,7 +262,7 @@ def test_attention_is_repaired():
     params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
     x = RNG.normal(size=(64, 7, 4))
     groups = pruning.coupled_channels(attention, params, x)
-    # the arrays that have the channels of the input of attention, and those of the values
+    # the arrays with the channels of attention's input, and the arrays with the channels of values
     inside = [{"k", "q", "up", "v"}, {"o", "v"}]
     groups = [g for g in groups if {p.path for p in g.positions} in inside]
     assert len(groups) == 2
@@ -486,7 +486,7 @@ def test_the_penalty_of_each_group_of_a_kernel_is_a_share_of_its_own_squares():
 
 
 def test_the_second_kernel_is_fitted_to_what_the_first_one_gives():
-    """Inputs are those after the first repair. Outputs to fit are those of the whole network."""
+    """The second kernel maps inputs after the first repair to outputs of the whole network."""
     keep = {10: np.arange(10) % 4 > 0, 7: np.arange(7) % 3 > 0}
     groups = [g for g in pruning.coupled_channels(mlp, MLP, X) if g.size in keep]
     masks = [keep[group.size] for group in groups]

@@ -1,4 +1,4 @@
-"""Pruned models run by the program of the large model. Programs that change are rejected."""
+"""Pruned models run by the program of the large model; `check_program` rejects other programs."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -580,7 +580,7 @@ def test_a_number_that_is_a_result_must_stay(wide, narrow):
 
 
 def test_a_sum_without_terms_that_are_not_zero_is_refused():
-    """exp(0) is 1 at removed channels, which the program of the smaller network does not add."""
+    """At removed channels, exp(0) is 1, which the smaller network's own program does not add."""
 
     def apply(p, x):
         return jnp.exp(hidden(p, x)).sum(-1, keepdims=True) + hidden(p, x) @ p["o"]
@@ -786,8 +786,8 @@ def test_channels_of_transposed_images_are_along_the_longest_axis():
 def test_the_heads_of_the_attention_of_jax_are_channels(heads):
     """Four heads of queries share `heads` heads of keys and values.
 
-    The function splits the axis of the queries' heads again, into the heads of keys and the queries
-    that share a head.
+    JAX splits the axis of the queries' heads again, into the heads of keys and the queries that
+    share a head.
     """
 
     def apply(p, x):
@@ -859,7 +859,7 @@ def test_experts_whose_tokens_are_sorted_are_cut():
 
 @pytest.mark.parametrize("normed", ["q", "k", "qk"])
 def test_queries_that_are_normed_before_they_are_split_into_heads_are_cut(normed):
-    """As in OLMo 2. A removed head needs zeros in the norm, and its softmax divides by a sum."""
+    """In OLMo 2, the norm needs zeros at a removed head, whose softmax divides by a sum."""
 
     def norm(h, scale):
         return h * lax.rsqrt(jnp.square(h).mean(-1, keepdims=True) + 1e-6) * scale[None, None]

@@ -37,7 +37,7 @@ INTEGERS |= {"shift_left", "shift_right_arithmetic", "shift_right_logical"}
 
 
 class Example(NamedTuple):
-    """A function of arrays of these shapes, whose program has the tested primitive."""
+    """A function whose program has the tested primitive, and the shapes of its arguments."""
 
     function: Callable[..., Any]
     shapes: Sequence[tuple[int, ...]]
@@ -128,7 +128,7 @@ FUNCTIONS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "no
 
 
 def example_of(name: str) -> Example:
-    """The example in `EXAMPLES`, or the function of `jax.lax` with this name on its operands."""
+    """The example in `EXAMPLES`, or an example of the function of `jax.lax` with this name."""
     if name in EXAMPLES:
         return EXAMPLES[name]
     function = getattr(lax, FUNCTIONS.get(name, name))
@@ -167,7 +167,7 @@ def flat(program: Any) -> list[Any]:
 
 
 def random_operands(eqn: Any, name: str, seed: int) -> list[Any]:
-    """Random arrays like the operands. Numbers of the program are unchanged."""
+    """Random arrays like the operands; operands that are numbers in the program do not change."""
     rng = np.random.default_rng(seed)
 
     def draw(v: Any) -> Any:

@@ -104,7 +104,7 @@ def shuffled(h, groups):
 
 
 def shuffled_and_summed(h):
-    """Heads of four channels, which are shuffled and whose sums are results too."""
+    """Heads of four channels: the shuffled channels, and the sum of each head."""
     heads = h.reshape(*h.shape[:-1], -1, 4)
     return jnp.concatenate([heads.swapaxes(-1, -2).reshape(h.shape), heads.sum(-1)], -1)
 
@@ -201,7 +201,7 @@ def modulated(p, h):
 
 
 def modulated_towards_fixed(p, h):
-    """A kernel that is normalized over its inputs before its outputs are pinned."""
+    """A kernel that is normalized over its inputs, and whose outputs a softmax reads."""
     w = p["w"][None] * jax.nn.sigmoid(h[:, 0] @ p["s"])[:, :, None]
     w = w * lax.rsqrt(jnp.square(w).sum(1, keepdims=True) + 1e-8)
     w = w.swapaxes(0, 1).reshape(len(p["w"]), -1).reshape(len(p["w"]), 5, -1)

@@ -183,7 +183,6 @@ def test_the_spread_is_in_excess_of_the_noise_of_as_many_dims(correlated):
 
 @pytest.mark.parametrize("correlated", [True, False])
 def test_scales_add_to_the_spread_the_variance_that_they_add_to_logarithms(correlated):
-    """Scales increase the squared spread by the variance that they add to the logarithms."""
     rng = np.random.default_rng(4)
     x, scales = rng.laplace(size=(5, 40)), np.exp([0.0, 1.0, -2.0, 0.5, 3.0])
     fits = [

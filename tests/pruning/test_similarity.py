@@ -97,7 +97,7 @@ def test_likeness_is_transitive_only_as_an_inequality(triple, key):
 
 @pytest.mark.parametrize("ratio", [0.25, 0.7])
 def test_pairs_are_compared_at_the_ratio_that_is_given(ratio, key):
-    """Overlaps are those of the sets of filters with the lowest scores, 2 or 7 of 10 filters."""
+    """Overlaps are computed from the sets of the 2 or 7 filters, of 10, with the lowest scores."""
     filters = jax.random.normal(key, (10, 4))
     count = {0.25: 2, 0.7: 7}[ratio]
     of_filters = scores(filters)

@@ -51,7 +51,7 @@ def test_removed_is_masked_in_float32_compiled(name):
 
 @pytest.mark.slow
 def test_the_page_has_the_table():
-    """The page has the rows of `rows`, apart from line numbers and rounding errors."""
+    """The table of the page is current, except for its line numbers and rounding errors."""
 
     def plain(row):
         family, alone, whole, parameters, _, stays = row.split(" | ")
@@ -279,7 +279,7 @@ def test_powers_keep_zero_above_zero(form, power):
     """
 
     def safe(h, p):
-        """The power; the derivative of a root of zero is zero."""
+        """The power p of h, where the square root has derivative zero at zero."""
         of = POWERS[form]
         return jnp.where(h > 0, of(jnp.where(h > 0, h, 1), p), 0) if p == 0.5 else of(h, p)
 
