@@ -1,9 +1,9 @@
 """The two parts of batch normalization, recentering and rescaling, alone and together.
 
-The parts are defined in Nachum et al., Eqs. 1-4. Samples lie along `axis`, by default the first
-axis. The result has the dtype of `x`. Elements are divided by the largest absolute value before
-squaring, so the sum of squares neither overflows nor underflows. Deviations are computed in at
-least float32. If a deviation from the first sample, or a sum of such deviations, overflows, the
+The parts are defined in Nachum et al., Equations 1-4. Samples lie along `axis`, by default the
+first axis. The result has the dtype of `x`. Elements are divided by the largest absolute value
+before squaring, so the sum of squares neither overflows nor underflows. Deviations are computed in
+at least float32. If a deviation from the first sample, or a sum of such deviations, overflows, the
 result is infinite or NaN. Recentering maps a constant feature to exactly 0. If `eps` is 0,
 `rescale` does not change a constant feature, and no gradient becomes NaN.
 
@@ -26,7 +26,7 @@ from jaxnorm.internal import (
 
 
 def recenter(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Float[Array, "*shape"]:
-    """Subtract the mean μ along `axis`: x − μ (Eq. 2).
+    """Subtract the mean μ along `axis`: x − μ (Equation 2).
 
     Example:
       >>> print(recenter(jnp.array([1.0, 2.0, 6.0])))
@@ -38,7 +38,7 @@ def recenter(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Float[Array, "*sha
 def rescale(
     x: Float[Array, "*shape"], *, axis: Axes = 0, eps: float = 0.0
 ) -> Float[Array, "*shape"]:
-    """Divide by the standard deviation along `axis`: x / √(σ² + eps) (Eqs. 3, 4 without Eq. 2).
+    """Divide by the standard deviation along `axis`: x / √(σ² + eps) (Equations 3 and 4, but not 2).
 
     The variance σ² is biased. The variance is computed about the mean, but the mean is not
     subtracted from x. The function `rescale_rms` divides by the root mean square instead.
@@ -70,7 +70,7 @@ def rescale_rms(
 def standardize(
     x: Float[Array, "*shape"], *, axis: Axes = 0, eps: float = 0.0
 ) -> Float[Array, "*shape"]:
-    """Recenter, then rescale along `axis`: (x − μ) / √(σ² + eps) (Eqs. 1-4).
+    """Recenter, then rescale along `axis`: (x − μ) / √(σ² + eps) (Equations 1-4).
 
     Example:
       >>> print(standardize(jnp.array([1.0, 5.0, 1.0, 5.0])))

@@ -54,7 +54,7 @@ def derf(
     scale: PerChannel | None = None,
     bias: PerChannel | None = None,
 ) -> Float[Array, "*batch c"]:
-    """Derf, Chen et al. (2025), Eq. 10: scale erf(alpha x + offset) + bias.
+    """Derf, Chen et al. (2025), Equation 10: scale erf(alpha x + offset) + bias.
 
     For every `x`, the result differs from `bias` by at most |scale|: see
     `jaxnorm.shift.derf_bounds`.

@@ -26,7 +26,7 @@ Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
 
 
 def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*shape"]:
-    """Divide by the norm along `axis`: x / ‖x‖, Eq. 6; the zero vector gives (1, 0, ..., 0).
+    """Divide by the norm along `axis`: x / ‖x‖, Equation 6; the zero vector gives (1, 0, ..., 0).
 
     The gradient at the zero vector is zero.
 
@@ -51,14 +51,14 @@ def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*
 def unitize_bounded(
     x: Float[Array, "*shape"], alpha: Alpha, *, axis: int = -1
 ) -> Float[Array, "*shape"]:
-    """Unitize with a bounded result: x / (alpha ‖x‖ + 1 − alpha), Eqs. 8 and 9.
+    """Unitize with a bounded result: x / (alpha ‖x‖ + 1 − alpha), Equations 8 and 9.
 
-    A scalar alpha gives Eq. 8, and one alpha for each feature gives Eq. 9.
+    A scalar alpha gives Equation 8, and one alpha for each feature gives Equation 9.
 
     For alpha in [0, 1], the norm of the result is at most 1/min(alpha), which Theorems 3.2 and 3.3
     use. The zero vector gives 0, with a diagonal Jacobian: 1/(1 − alpha), or 0 where alpha is 1. If
-    alpha is the scalar 1, the zero vector gives (1, 0, ..., 0), as in Eq. 8. For alpha outside [0,
-    1], the divisor is zero and changes its sign at ‖x‖ = 1 − 1/alpha.
+    alpha is the scalar 1, the zero vector gives (1, 0, ..., 0), as in Equation 8. For alpha outside
+    [0, 1], the divisor is zero and changes its sign at ‖x‖ = 1 − 1/alpha.
 
     Args:
       x: Vectors along `axis`.
@@ -83,12 +83,12 @@ def unitize_bounded(
 def unitize(
     x: Float[Array, "*shape"], alpha: Alpha, *, axis: int = -1, eps: float = 1e-5
 ) -> Float[Array, "*shape"]:
-    """Unitize as in the paper's training, Eq. 10: (alpha / √(‖x‖² + eps) + 1 − alpha) x.
+    """Unitize as in the paper's training, Equation 10: (alpha / √(‖x‖² + eps) + 1 − alpha) x.
 
-    No theorem of the paper covers Eq. 10. For alpha < 1, the norm of the result has no bound, so
-    the earth mover distance between two sets of results has no bound either. The zero vector gives
-    zero, even with `eps=0`. The square ‖x‖² must not overflow (|x| < 1e19 in float32) and, with
-    `eps=0`, must not underflow.
+    No theorem of the paper covers Equation 10. For alpha < 1, the norm of the result has no bound,
+    so the earth mover distance between two sets of results has no bound either. The zero vector
+    gives zero, even with `eps=0`. The square ‖x‖² must not overflow (|x| < 1e19 in float32) and,
+    with `eps=0`, must not underflow.
 
     Args:
       x: Vectors along `axis`.

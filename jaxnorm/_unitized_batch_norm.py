@@ -1,4 +1,4 @@
-"""Unitized batch normalization by Algorithms 1 and 2 of Huang and Yu, with Eq. 10 or Eq. 9.
+"""Unitized batch normalization by Algorithms 1 and 2 of Huang and Yu, with Equation 10 or 9.
 
 Shapes, dtypes, training and inference are the same as for `batch_norm`.
 """
@@ -40,7 +40,7 @@ Factor = Callable[[Array, Array], Array]
 def interpolated(
     alpha: Number | Float[Array, "*#shape"], square: Number | Float[Array, "*#shape"]
 ) -> Float[Array, "*#shape"]:
-    """The factor of Eq. 10 for a vector with squared norm `square`: alpha / √square + 1 − alpha.
+    """The factor of Equation 10 for a vector of squared norm `square`: alpha / √square + 1 − alpha.
 
     If the squared norm is zero, the factor is 1 and its gradient is zero.
 
@@ -56,7 +56,7 @@ def interpolated(
 def bounded(
     alpha: Number | Float[Array, "*#shape"], square: Number | Float[Array, "*#shape"]
 ) -> Float[Array, "*#shape"]:
-    """The factor of Eq. 9 for a vector with squared norm `square`: 1 / (alpha √square + 1 − alpha).
+    """The factor of Equation 9 for a squared norm `square`: 1 / (alpha √square + 1 − alpha).
 
     For alpha in (0, 1], the factor times the norm is at most 1/alpha. If the divisor is zero, the
     factor is 1, for example at alpha = 1 for the zero vector.
@@ -106,10 +106,11 @@ def unitized_batch_norm(
     set `pixels` to the number of pixels of the training images. If Σ (x − μ)² exceeds the largest
     float, 3·10³⁸, the result is NaN.
 
-    By default, x̂ is multiplied by the factor of Eq. 10, which Theorems 3.1 to 3.3 do not cover
-    (see `unitize`). `factor=bounded` uses Eq. 9, which the theorems cover. With `bounded`, alpha in
-    (0, 1] and eps 0, the norm of every unitized sample is at most √(pixels · P) / min(alpha). For
-    alpha outside [0, 1], the factor of Eq. 9 has a pole, near which outputs are large.
+    By default, x̂ is multiplied by the factor of Equation 10, which Theorems 3.1 to 3.3 do not
+    cover (see `unitize`). `factor=bounded` uses Equation 9, which the theorems cover. With
+    `bounded`, alpha in (0, 1] and eps 0, the norm of every unitized sample is at most √(pixels · P)
+    / min(alpha). For alpha outside [0, 1], the factor of Equation 9 has a pole, near which outputs
+    are large.
 
     Args:
       x: The batch, with samples on the first axis and channels on the last axis.

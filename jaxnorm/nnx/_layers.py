@@ -257,7 +257,7 @@ class UnitizedBatchNorm(RunningNorm):
         or 1 with `per_pixel`.
       per_pixel: Whether each pixel is divided by the norm of its own channels, as in Figure 1(b),
         instead of the norm of the sample.
-      factor: `interpolated` for Eq. 10, `bounded` for Eq. 9, or another function, as in
+      factor: `interpolated` for Equation 10, `bounded` for Equation 9, or another function, as in
         `unitized_batch_norm`.
       epsilon: The number added to the variance and to the mean square of a sample.
 

@@ -128,8 +128,8 @@ class Unitization(Stateless):
     Args:
       alpha_init: The initializer of alpha, which has one number for each feature. The default is
         1, which gives unit vectors, up to the `eps` of `unitize`.
-      transform: `unitize` (Eq. 10, the default) or `unitize_bounded` (Eq. 9), whose outputs are
-        bounded for alpha in (0, 1].
+      transform: `unitize` (Equation 10, the default) or `unitize_bounded` (Equation 9), whose
+        outputs are bounded for alpha in (0, 1].
 
     All other arguments are the same as for `DyT`.
 

@@ -1,8 +1,8 @@
 """Measures internal covariate shift by earth mover distances between a layer's outputs.
 
-The distance is W₁ with Euclidean cost, Huang and Yu, Eq. 2: the smallest mean displacement that
-moves one set of outputs to the other set. W₁ has the unit of the outputs. Samples are the rows of
-an array.
+The distance is W₁ with Euclidean cost, Huang and Yu, Equation 2: the smallest mean displacement
+that moves one set of outputs to the other set. W₁ has the unit of the outputs. Samples are the rows
+of an array.
 
 On a mesh with Auto or Explicit axes, samples may be sharded along any axis. Functions that sort
 samples or train on samples return results that are replicated on all devices. `emd_critic` and

@@ -29,8 +29,9 @@ def emd_1d(
     distance has the unit of `x` and is differentiable if no two values are equal. Under `jit`, a
     NaN in a feature makes the distance of this feature NaN.
 
-    The W₁ of one channel is the shift of Huang and Yu, Eq. 2, and a lower bound on the distance of
-    all channels together. To measure many layers in one call, use `jax.tree.map` under `jit`.
+    The W₁ of one channel is the shift of Huang and Yu, Equation 2, and a lower bound on the
+    distance of all channels together. To measure many layers in one call, use `jax.tree.map` under
+    `jit`.
 
     Args:
       x: Samples on the first axis.

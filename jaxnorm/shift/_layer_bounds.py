@@ -162,7 +162,7 @@ def derf_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
 def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     """The bounds of γ `unitize_bounded`(x, α): M = max|γ/α| and L = max|γ/(1 − α)|.
 
-    `unitize_bounded` computes Eqs. 8 and 9 of Huang and Yu, and γ is the scale of the layer.
+    `unitize_bounded` computes Equations 8 and 9 of Huang and Yu, and γ is the scale of the layer.
 
     Far from the origin, distances of outputs from the bias approach M. Near the origin, the slope
     of the layer approaches max|γ/(1 − α)|. M is infinite if an α is 0, and L is infinite if an α is

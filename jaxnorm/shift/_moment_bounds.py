@@ -77,14 +77,14 @@ def normalized_upper_bound(
     mean_y: Float[Array, " d"],
     excess_y: Float[Array, " d"],
 ) -> Float[Array, ""]:
-    """Upper bound for outputs of a batch norm, Eq. 4: Σ v + Σ v' + 2d + ‖e − e'‖ + 2.
+    """Upper bound for outputs of a batch norm, Equation 4: Σ v + Σ v' + 2d + ‖e − e'‖ + 2.
 
-    Without noise, the bound of Eq. 4 is 2d + 2 for d features, but the distance is never larger
-    than √(2d).
+    Without noise, the bound of Equation 4 is 2d + 2 for d features, but the distance is never
+    larger than √(2d).
 
     Args:
       mean_x: The mean e of outputs that are normalized by noisy statistics; zero without noise.
-      excess_x: The variance of the normalized outputs minus 1: v in Eq. 4.
+      excess_x: The variance of the normalized outputs minus 1: v in Equation 4.
       mean_y: The mean e' at another moment of training.
       excess_y: The excess v' over 1 of the variance at the other moment.
 
@@ -205,7 +205,7 @@ def normalized_lower_bound(
     *,
     radius: int | float | Float[Array, ""],
 ) -> Float[Array, ""]:
-    """Lower bound for outputs of a batch norm, Eq. 5: |Σ (e² + v − e'² − v')| / (2 C √d).
+    """Lower bound for outputs of a batch norm, Equation 5: |Σ (e² + v − e'² − v')| / (2 C √d).
 
     The sum is over the d features. The bound requires that no absolute output exceeds `radius`.
     Outputs that are normalized by their own batch of m samples never exceed √(m − 1). If the
@@ -213,7 +213,7 @@ def normalized_lower_bound(
 
     Args:
       mean_x: The mean e of outputs that are normalized by noisy statistics.
-      excess_x: The variance of the normalized outputs minus 1: v in Eq. 5.
+      excess_x: The variance of the normalized outputs minus 1: v in Equation 5.
       mean_y: The mean e' at another moment of training.
       excess_y: The excess v' over 1 of the variance at the other moment.
       radius: The largest absolute value C of an output.

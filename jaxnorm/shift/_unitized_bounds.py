@@ -29,14 +29,14 @@ def unitized_upper_bound(
 ) -> Float[Array, ""]:
     """Theorems 3.1 to 3.3: the earth mover distance of unitized outputs is at most 2/min(alpha).
 
-    The bound 2/min(alpha) holds for `unit_vector` (Eq. 6, alpha 1) and `unitize_bounded` (Eqs. 8
-    and 9), with the same alpha at both moments. If min(alpha) is 0, the bound is E‖X‖ + E‖Y‖, plus
-    2 if alpha has one number for each feature. If min(alpha) is 0 and no samples are given, the
-    bound is infinite. Unitization does not always reduce the distance.
+    The bound 2/min(alpha) holds for `unit_vector` (Equation 6, alpha 1) and `unitize_bounded`
+    (Equations 8 and 9), with the same alpha at both moments. If min(alpha) is 0, the bound is E‖X‖
+    + E‖Y‖, plus 2 if alpha has one number for each feature. If min(alpha) is 0 and no samples are
+    given, the bound is infinite. Unitization does not always reduce the distance.
 
-    The bound 2/min(alpha) does not hold for `unitize` (Eq. 10), the transformation that the paper
-    trains. No theorem covers Eq. 10, and the distance of `interpolation_counterexample` exceeds
-    2/alpha by any factor. For Eq. 10, use `interpolated_upper_bound`.
+    The bound 2/min(alpha) does not hold for `unitize` (Equation 10), the transformation that the
+    paper trains. No theorem covers Equation 10, and the distance of `interpolation_counterexample`
+    can exceed 2/alpha by any factor. For Equation 10, use `interpolated_upper_bound`.
 
     Args:
       alpha: A scalar, or one number for each feature. If an alpha is outside [0, 1], there is no
@@ -66,14 +66,14 @@ def unitized_upper_bound(
 def sharp_unitized_upper_bound(
     alpha: Alpha, x: Float[Array, "n d"], y: Float[Array, "m d"]
 ) -> Float[Array, ""]:
-    """A bound for Eq. 9 from the norms r of the data: the mean of r/m(r) for X plus the mean for Y.
+    """A bound for Equation 9 from the norms r of the data: the means of r/m(r) for X and Y, added.
 
     In the bound, r = ‖X‖ is the norm of a sample, and m(r) = min_j (alpha_j r + 1 − alpha_j).
 
     For `unitize_bounded` and alpha in [0, 1], `sharp_unitized_upper_bound` is never above the
     bounds of Theorems 3.2 and 3.3, and is continuous at alpha 0. If an alpha is outside [0, 1], the
-    bound is NaN. If an alpha is 1, a zero vector contributes 1, because Eq. 8 maps it to a unit
-    vector.
+    bound is NaN. If an alpha is 1, a zero vector contributes 1, because Equation 8 maps it to a
+    unit vector.
 
     Args:
       alpha: A scalar, or one number for each feature.
@@ -97,11 +97,11 @@ def sharp_unitized_upper_bound(
 def interpolated_upper_bound(
     alpha: Alpha, x: Float[Array, "n d"], y: Float[Array, "m d"]
 ) -> Float[Array, ""]:
-    """A bound for Eq. 10, `unitize`: E max_j (alpha_j + (1 − alpha_j) ‖X‖) plus the same for Y.
+    """A bound for Equation 10: E max_j (alpha_j + (1 − alpha_j) ‖X‖) plus the same mean for Y.
 
     The bound grows with the outputs, and therefore with the dimension of the outputs. The paper
-    claims bounds that do not depend on moments of the outputs. For Eq. 10, these bounds hold only
-    at alpha = 1. If an alpha is outside [0, 1], the result is NaN.
+    claims bounds that do not depend on moments of the outputs. For Equation 10, these bounds hold
+    only at alpha = 1. If an alpha is outside [0, 1], the result is NaN.
 
     Args:
       alpha: A scalar, or one number for each feature.
@@ -124,7 +124,7 @@ def interpolated_upper_bound(
 def interpolation_counterexample(
     alpha: float, *, length: float, dims: int = 1
 ) -> tuple[Float[Array, "1 d"], Float[Array, "1 d"], float]:
-    """Two outputs ±R e₁ whose distance after Eq. 10 with eps 0 is 2 (alpha + (1 − alpha) R).
+    """Two outputs ±R e₁ whose distance after Equation 10 with eps 0 is 2 (alpha + (1 − alpha) R).
 
     The outputs are computed on the host from Python numbers. If R > (1 + alpha)/alpha, the distance
     exceeds 2/alpha, the bound of Theorems 3.1 to 3.3. The distance grows without limit as R grows.
