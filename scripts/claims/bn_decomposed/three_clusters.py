@@ -19,13 +19,13 @@ POINTS = 7
 
 
 def _geometric_sum(n: int, layers: int) -> float:
-    """The sum in the braces of Eq. 61: Σⱼ aʲ bᵀ⁻¹⁻ʲ from j = 1 to T − 1."""
+    """The sum in the braces of Equation 61: Σⱼ aʲ bᵀ⁻¹⁻ʲ from j = 1 to T − 1."""
     a, b = ((n - 1) / n) ** 2, (2 / n) ** 2 + ((n - 2) / n) ** 2
     return math.fsum(a**j * b ** (layers - 1 - j) for j in range(1, layers))
 
 
 def _bound_of_the_sum(n: int, layers: int) -> float:
-    """The bound of Eq. 62 without the factors that are also in Eq. 61."""
+    """The bound of Equation 62 without the factors that are also in Equation 61."""
     return (n**2 - 2 * n + 1) / (2 * n - 7) * ((n - 1) / n) ** (2 * (layers - 1))
 
 
@@ -213,7 +213,7 @@ def _() -> Values:
 
 
 def _cosine_with_the_last(key: Array) -> tuple[np.ndarray, float]:
-    """The quotients x₂·xₙ/(‖x₂‖‖x₁‖) and x₂·xₙ/(‖x₂‖‖xₙ‖), and the right side of Eq. 92."""
+    """The quotients x₂·xₙ/(‖x₂‖‖x₁‖) and x₂·xₙ/(‖x₂‖‖xₙ‖), and the right side of Equation 92."""
     rows, ac, bd = unbalanced_rows(key)
     rows = rows * np.where(rows[:, -1:] == rows[:, 1:2], 1, 2)  # multiplies B + D by 4
     ac, bd = ac, 4 * bd

@@ -135,7 +135,7 @@ def unbalanced_rows(key: Array) -> tuple[np.ndarray, float, float]:
 
 
 def _unbalanced_gram(key: Array) -> tuple[np.ndarray, float, float]:
-    """The Gram matrix of the descendants, divided by the factor of Eqs. 45 to 54, and the sums.
+    """The descendants' Gram matrix, divided by the factor of Equations 45 to 54, and the sums.
 
     `unbalanced_rows` makes the neurons and the sums.
     """
@@ -189,7 +189,7 @@ def _() -> Values:
 
 
 def _beside_equation_56(key: Array) -> tuple[float, float, float]:
-    """The cosine between an inner sample and x₁, its numerator by Eq. 53, and its denominator."""
+    """The cosine of an inner sample and x₁, its numerator by Equation 53, and its denominator."""
     g, s1, s2 = _unbalanced_gram(key)
     below = math.sqrt((s1 + s2) * ((POINTS - 1) ** 2 * s1 + s2))
     return float(g[1, 0] / math.sqrt(g[1, 1] * g[0, 0])), s2, below

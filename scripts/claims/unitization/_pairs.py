@@ -92,7 +92,7 @@ def _vectorized_at(bound: Callable) -> Callable[..., Array]:
 
 
 def dual(x: np.ndarray, y: np.ndarray, *, pinned: bool = False, slope: float = 1.0) -> float:
-    """Eq. 3: sup E f(X) − E f(Y) over f with Lipschitz constant `slope`; f(0) = 0 if `pinned`."""
+    """Equation 3: sup E f(X) − E f(Y) over functions f of slope ≤ `slope`; f(0) = 0 if `pinned`."""
     z = np.concatenate([x, y, np.zeros((1, x.shape[1]))])
     i, j = np.nonzero(~np.eye(len(z), dtype=bool))
     differences = np.zeros((len(i), len(z)))

@@ -28,7 +28,7 @@ FAR = np.array([1e9])
 
 
 def bounded(alpha: float | Sequence[float]) -> Callable[[Array], Array]:
-    """The layer of Eq. 8 for a scalar alpha, or of Eq. 9 for one alpha per feature."""
+    """The layer of Equation 8 for a scalar alpha, or of Equation 9 for one alpha per feature."""
     return partial(unitize_bounded, alpha=jnp.asarray(alpha))
 
 

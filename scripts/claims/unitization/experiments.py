@@ -84,7 +84,7 @@ ALPHAS = {"unit": 1.0, "half": 0.5, "negative": -0.6}
 
 
 def outputs_of_two_lengths(key: Key[Array, ""]) -> Statistics:
-    """Powers of an output y₁ of Eq. 10, for random vectors of length 1 or 3 in R⁸.
+    """Powers of an output y₁ of Equation 10, for random vectors of length 1 or 3 in R⁸.
 
     For each alpha, the result is y₁⁴, scaled to E y₁² = 1. The result `square` is y₁² at alpha 1.
     """

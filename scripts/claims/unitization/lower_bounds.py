@@ -109,7 +109,7 @@ def _equation_5(x: np.ndarray, y: np.ndarray, radius: np.ndarray) -> np.ndarray:
 
 
 def equation_5_attained(key: Key[Array, ""]) -> Values:
-    """The bound of Eq. 5 divided by the distance, minus 1, for (C₀, …, C₀) and a near point."""
+    """The bound of Equation 5 over the distance, minus 1, for (C₀, …, C₀) and a near point."""
     x = np.full((1, 1, 4), 3.0)
     return _equation_5(x, (1 - STEP) * x, np.array([3.0])) / (STEP * 6.0) - 1
 

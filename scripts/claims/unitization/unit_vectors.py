@@ -16,7 +16,7 @@ claim = partial(Claim, "Unitization")
 
 
 def unit_vectors(key: Key[Array, ""]) -> Values:
-    """Numbers that should be 0 for the map g of Eq. 6.
+    """Numbers that should be 0 for the map g of Equation 6.
 
     The numbers are g(x) − x/‖x‖, ‖g(x)‖ − 1 (also at 0), g(3x) − g(x), and 0 times the gradient,
     which is NaN if the gradient at 0 is not finite.
