@@ -493,7 +493,7 @@ def test_the_bounded_layer_has_eq_9_in_place_of_eq_10(shape, inference):
 @pytest.mark.parametrize("shape", [(6, 5), (3, 4, 5, 2)])
 def test_eq_9_bounds_the_norm_that_eq_10_lets_grow(shape):
     # One sample is far from the others. With given statistics of mean 0 and variance 1, the norm of
-    # this sample after Eq. 10 exceeds the bound of Theorem 3.3.
+    # this sample after Equation 10 exceeds the bound of Theorem 3.3.
     x = jnp.asarray(case(shape)[0]).at[0].multiply(1e3)
     area = int(np.prod(shape[1:-1]))
     alpha = jnp.full(shape[-1], 0.5)
@@ -525,7 +525,7 @@ def test_alpha_is_clipped_or_squashed_by_the_function_that_is_handed_over():
 
 @pytest.mark.parametrize("number", [-2.0, -0.5, 0.0, 0.25, 1.0, 2.0, 4.0])
 def test_factors_and_their_slopes_at_any_alpha_on_both_sides_of_the_pole(number):
-    """For alpha outside [0, 1], the divisor of Eq. 9 has both signs, and is zero at the pole."""
+    """For alpha outside [0, 1], the divisor of Equation 9 has both signs and a zero."""
     norm = np.array([0.25, 0.5, 0.75, 1.0, 1.5, 3.0, 5.0])  # all divisors are exact
     divisor, square = number * norm + 1 - number, jnp.asarray(norm**2)
     pole = divisor == 0

@@ -118,7 +118,7 @@ def test_bounds_from_samples_enclose_the_distance(dims):
 
 @jax.jit
 def unitized(alpha, x, y):
-    """The outputs of Eqs. 9 and 10 for both samples, and the bounds on their distances."""
+    """The outputs of Equations 9 and 10 for both samples, and the bounds on their distances."""
 
     def bounds(x, y):
         stated = (unitized_upper_bound, sharp_unitized_upper_bound, interpolated_upper_bound)

@@ -1,4 +1,4 @@
-"""Unitization by Eqs. 6, 8, 9 and 10: edge cases, and bounds that hold or fail."""
+"""Unitization by Equations 6, 8, 9 and 10: edge cases, and bounds that hold or fail."""
 
 import jax
 import jax.numpy as jnp
