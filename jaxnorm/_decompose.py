@@ -38,7 +38,7 @@ def recenter(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Float[Array, "*sha
 def rescale(
     x: Float[Array, "*shape"], *, axis: Axes = 0, eps: float = 0.0
 ) -> Float[Array, "*shape"]:
-    """Divide by the standard deviation along `axis`: x / √(σ² + eps) (Equations 3 and 4, but not 2).
+    """Divide by the standard deviation along `axis`: x / √(σ² + eps) (Equations 3 and 4, not 2).
 
     The variance σ² is biased. The variance is computed about the mean, but the mean is not
     subtracted from x. The function `rescale_rms` divides by the root mean square instead.
