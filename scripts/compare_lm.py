@@ -6,10 +6,11 @@
 The command removes key-value heads with their queries, and intermediate units, until the given
 share of the parameters remains. Each score chooses the units that are removed; two of the scores
 are random and magnitude. The perplexity is measured after each cut, and after the remaining kernels
-are fitted by least squares on some text. For the score reconstruction, the cut model and the fitted
-model are also trained, on this text or on a share of an epoch. OUT/results.json has the perplexity
-of held-out bytes for each seed. The seed decides the text and the random choice. The run takes
-about half an hour on one core, and longer if the share of an epoch is larger.
+are fitted by least squares on a calibration text. For the score reconstruction, the cut model and
+the fitted model are also trained, on the calibration text or on a share of an epoch.
+OUT/results.json has the perplexity of held-out bytes for each seed. The seed decides the text and
+the random choice. The run takes about half an hour on one core, and longer if the share of an epoch
+is larger.
 """
 
 if __name__ == "__main__":  # handles Ctrl-C during the imports

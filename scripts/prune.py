@@ -11,11 +11,11 @@
 All criteria start from the same trained weights, as in Table 4 of the pruning paper. RUN is the
 folder of a run of scripts/train.py with batch norm. The command does not prune unitized layers,
 because their norm couples all channels of a layer. RUN may also be a weight file of a residual
-network for small images, with PyTorch's names conv1, bn1, layer1.0.conv1, .... This network must
-have been trained on pixels that were standardized by ImageNet's means and standard deviations.
-Without RUN, residual networks are trained first, in OUT/run. OUT/index.html shows accuracies and
-costs, and OUT/results.json has all values. OUT/networks has the small networks, which
-`pruning.load_pruned` reads. An interrupted run resumes from its last checkpoint.
+network for small images, with PyTorch's names conv1, bn1, layer1.0.conv1, .... The network of a
+weight file must have been trained on pixels that were standardized by ImageNet's means and standard
+deviations. Without RUN, residual networks are trained first, in OUT/run. OUT/index.html shows
+accuracies and costs, and OUT/results.json has all values. OUT/networks has the small networks,
+which `pruning.load_pruned` reads. An interrupted run resumes from its last checkpoint.
 """
 
 if __name__ == "__main__":  # handles Ctrl-C during the imports

@@ -6,12 +6,13 @@
 
 The experiment digits repairs perceptrons and convolutional networks on the embedded digits
 (OUT/digits.json). The experiment resnet20 repairs a ResNet-20 that was trained on CIFAR-10
-(OUT/resnet20.json). Its weight file has PyTorch's names. All repairs are repeated with several sets
-of training images; the repairs with one set take 8 to 18 minutes of a core. The experiment
-recalibration recomputes the statistics of the unpruned network from images that differ from the
-training images (OUT/recalibration.json). If OUT has the first two files, OUT/index.html shows both
-results. A perceptron that loses half of its channels and is repaired by least squares has an
-accuracy of 97 %. An interrupted run of resnet20 resumes after its last row.
+(OUT/resnet20.json). The weight file of the ResNet-20 has PyTorch's names. All repairs are repeated
+with several sets of training images; the repairs with one set take 8 to 18 minutes of a core. The
+experiment recalibration recomputes the statistics of the unpruned network from images that differ
+from the training images (OUT/recalibration.json). If OUT has digits.json and resnet20.json,
+OUT/index.html shows the results of both. A perceptron that loses half of its channels and is
+repaired by least squares has an accuracy of 97 %. An interrupted run of resnet20 resumes after its
+last row.
 """
 
 if __name__ == "__main__":  # handles Ctrl-C during the imports

@@ -3,7 +3,7 @@
     python scripts/reproduce_geometry.py --data-dir DIR     # about 15 minutes on 2 cores
 
 The networks of Figure 2 are trained on Fashion-MNIST in DIR, in tensorflow-datasets' format.
-Without DIR, they are trained on the embedded digits. By default, Figure 2 has 5 depths up to 33
+Without DIR, the embedded digits replace Fashion-MNIST. By default, Figure 2 has 5 depths up to 33
 hidden layers, 1,000 steps and 2 runs. With `--figure-2 tenth`, Figure 2 has all 17 depths of the
 paper, a tenth of the paper's steps (3,510) and 5 runs, and takes about two hours of a core. With
 `--figure-2 full`, Figure 2 has the paper's 17 depths, 35,100 steps and 3 runs. OUT/index.html is

@@ -4,7 +4,7 @@
 
 The distances are known for shifted Gaussians, for Gaussians of two scales, and for the example of
 the unitization paper whose distance has no bound. The outputs of a real layer before and after an
-epoch on the digits are also compared. For these outputs, the exact distance of the test samples
+epoch on the digits are also compared. For the real layer, the exact distance of the test samples
 replaces the known distance. All estimates use 500 test samples, and the two critics are trained on
 2,000 other samples. The samples differ for every seed. The command writes OUT and prints a table of
 relative errors, (estimate − distance) / distance, as mean ± standard deviation over seeds. The

@@ -334,7 +334,7 @@ def test_products_do_not_depend_on_the_precision_of_a_device(name):
     assert_full_precision(jax.make_jaxpr(with_gradient(name))(whole(CALLS[name][1])))
 
 
-# These functions draw other random numbers in float32.
+# Functions that draw other random numbers in float32 than in float64.
 DRAWN = {"emd_sliced", "lilliefors", "anderson_darling", "ks_generalized_gaussian"}
 DRAWN |= {"permutation_p_value"}
 

@@ -18,7 +18,7 @@ TIMES = (
 def tables(found: dict[str, Any], subject: str, titles: str) -> str:
     """How a file was measured, and the tables of the groups whose titles begin with `titles`.
 
-    Groups of layers are in one table. Any other group has its own table.
+    Groups of layers are in one table; every other group has its own table.
     """
     groups = {title: rows for title, rows in found["groups"].items() if title.startswith(titles)}
     if all(LAYER.fullmatch(row["name"]) for rows in groups.values() for row in rows):
@@ -64,7 +64,7 @@ def _milliseconds(value: float) -> str:
 
 
 def layers(groups: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
-    """A table of each layer's time and memory, divided by those of Flax.
+    """A table of each layer's time and memory, divided by the time and memory of Flax's layer.
 
     Each group has a row with its title, and then a row for each input shape.
     """

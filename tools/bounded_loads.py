@@ -4,7 +4,7 @@
 
 A load may take one second of processor time, and 64 MiB of memory plus four times the size of the
 file. The loader must load the file or refuse it with one sentence. The tool prints a line for each
-file that breaks this rule, then one JSON object, and exits with 1 if any file breaks it. Each file
+load that breaks a rule, then one JSON object, and exits with 1 if any load breaks a rule. Each file
 is loaded in a fork of the same process, so Python, JAX and h5py are imported only once.
 """
 
@@ -54,7 +54,8 @@ def main() -> int:
     options = parser.parse_args()
     outcomes = []
     with tempfile.TemporaryDirectory() as folder:
-        # These loads are not measured, because the first loads also import modules.
+        # The valid files are loaded first, without a measurement, because the first loads import
+        # modules.
         for name, content in originals().items():
             load(written(folder, name, content), dense=True)
         gc.collect()

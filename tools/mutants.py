@@ -48,11 +48,11 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = {name: ROOT / name for name in ("jaxnorm", "pruning", "geometry", "scripts")}
 MOST_FILES = 3  # Largest number of test files for a module, and for its commands.
 MOST_TESTS = 100  # Largest number of tests for one line, besides the tests of its module.
-CLAIMS = "scripts/claims"  # `OUTCOMES` tests each module in this folder.
+CLAIMS = "scripts/claims"  # `OUTCOMES` tests each module in `CLAIMS`.
 OWN_CLAIMS = f"{CLAIMS}/own"
 OUTCOMES = "tests/geometry/test_claims.py::test_outcomes_of_a_module_are_as_recorded"
 DRAWN = "tests/scripts/test_results_pages.py::test_a_page_is_drawn_of_its_numbers"
-# These tests compare committed numbers with the results of commands and experiments.
+# Tests that compare committed numbers with the results of commands and experiments.
 COMMITTED = "tests/tools/test_results.py"
 RECORDED = ROOT / "out" / "coverage" / "data"
 UNNOTICED, UNCOUNTED = ("survived", "untested"), "not counted"
@@ -190,9 +190,9 @@ def listed(path: Path) -> list[Mutant]:
 def files_of_tests(path: Path) -> list[Path]:
     """Test files that name a module's definitions, and the module with its doctests.
 
-    The test files of the module's package come first. Among them, the first file is the one with
-    the name of the module, and then come the files that name definitions most often. For a module
-    of `scripts`, the test files of commands take the place of the doctests.
+    First comes the test file with the name of the module. Other test files of the module's package
+    follow, those first that name the module's definitions most often. Test files of other packages
+    come last. For a module of `scripts`, the test files of commands take the place of the doctests.
     """
     tree = ast.parse(path.read_bytes())
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
@@ -469,7 +469,7 @@ def provenance(has_lines: bool) -> dict[str, Any]:
 def environment() -> dict[str, Any]:
     """Versions, device and commit, as reported by another process.
 
-    JAX starts threads when a program asks for its devices. A process with such threads cannot be
+    JAX starts threads when a program asks for its devices. A process with JAX's threads cannot be
     forked, because its children would wait for locks that no thread releases.
     """
     ask = "import json; from experiments import cli; print(json.dumps(cli.environment()))"

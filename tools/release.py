@@ -2,7 +2,7 @@
 
 `python -m tools.release v0.1.0` compares the tag with the version in `jaxnorm/_version.py`,
 `pyproject.toml` and `CITATION.cff`, and prints what `CHANGELOG.md` says about the version. The
-workflow for releases runs this command.
+workflow for releases runs `tools.release`.
 """
 
 import re

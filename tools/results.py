@@ -4,11 +4,11 @@
     make results ARGS="resnet20 --input resnet20.safetensors=PATH"
     make results ARGS="all --input DIR=FOLDER"               # what took less than an hour
 
-A result is a file that contains the command by which the file was made. The tool runs this command
-again, with another `--out` and with the inputs that `--input` names. Seconds and versions are not
-compared. Numbers may differ by a relative tolerance. A mean with a standard error may differ by
-three standard errors of the difference. The ratio of two times may differ by a factor of 2. The
-exit status is 1 if a number differs by more.
+A result is a file that contains the command by which the file was made. The tool runs the command
+of a result again, with another `--out` and with the inputs that `--input` names. Seconds and
+versions are not compared. Numbers may differ by a relative tolerance. A mean with a standard error
+may differ by three standard errors of the difference. The ratio of two times may differ by a factor
+of 2. The exit status is 1 if a number differs by more.
 """
 
 import argparse

@@ -230,9 +230,9 @@ def primitive_places(modules: list[Module]) -> Iterator[str]:
 
 
 def package_imports(modules: list[Module]) -> Iterator[str]:
-    """A fault for each import of another package's private name, or of `pruning` or `geometry`.
+    """A fault for each forbidden import from another package.
 
-    Scripts may import public names of all packages, and packages may import `jaxnorm` alone.
+    Private names are forbidden. Packages may import only `jaxnorm`; scripts may import any package.
     """
     for module in modules:
         for name in sorted(set(imports(module, {m.name for m in modules}))):

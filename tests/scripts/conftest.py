@@ -15,7 +15,7 @@ from tests.support.small_runs import SMALL, compiled, random_images, with_steps_
 def pytest_collection_modifyitems(items):
     """Run first the tests of the fixture `smallest`, which takes a minute in its own process.
 
-    If these tests ran last, all other workers would wait for them.
+    If the tests of `smallest` ran last, all other workers would wait for them.
     """
     items.sort(key=lambda item: "smallest" not in getattr(item, "fixturenames", ()))
 

@@ -88,8 +88,8 @@ def test_what_has_no_p_value_fails_no_test():
     layers = [layer(np.nan, 0.01), layer(0.02, LEVEL), layer(0.9, 0.049)]
     analysis.judge(layers)
     # Holm's correction multiplies the p-value 0.02 by the number of layers, 3. The result 0.06 is
-    # above the level of 5 %, so the second layer fails none of `TESTS`. It fails `mean`, because
-    # its p-value of equivalence is not below the level.
+    # above the level of 5 %, so the second layer fails none of `TESTS`. The second layer fails
+    # `mean`, because its p-value of equivalence is not below the level.
     assert [layer["fails"] for layer in layers] == [[], ["mean"], []]
     layers[1] = layer(0.016, 0.01)
     analysis.judge(layers)

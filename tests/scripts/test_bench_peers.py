@@ -1,4 +1,4 @@
-"""Compared programs of the pruning and training benchmarks, at tiny sizes or with fake trainers."""
+"""The programs that benchmarks of pruning and training compare, at tiny sizes or with fakes."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -48,7 +48,7 @@ def test_a_share_is_that_of_one_epoch_and_of_all_its_chunks():
         empty: Any = None
         return chunks.Chunk(empty, 0, 0, False, empty, 2, seconds, waiting, 16)
 
-    # This chunk compiles. Its time counts for the share of waiting, but not for the speed.
+    # The time of a chunk that compiles counts for the share of waiting, but not for the speed.
     clock(chunk(8.0, 1.0))
     clock(chunk(2.0, 1.0))
     assert clock.end_epoch() == 0.2

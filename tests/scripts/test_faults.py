@@ -130,8 +130,8 @@ def test_a_fault_is_mended_or_named(row, runs, tmp_path):
         assert full_disk.numbers(out) == full_disk.numbers(runs / "whole")
 
 
-# No checksum covers these files. Orbax changes the first file after the list of checksums is
-# written, and does not read the other files.
+# Files without a checksum. Orbax changes the first file after the list of checksums is written, and
+# does not read the second and the third file.
 UNLISTED = ("_CHECKPOINT_METADATA", "commit_success.txt", "files.sha256")
 
 
@@ -221,7 +221,7 @@ COMMANDS = sorted(path.stem for path in Path(train.__file__).parent.glob("*.py")
 @pytest.mark.parametrize("megabytes", [512, 1024, 2048])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_limit_of_the_address_space_is_named_at_once(command, megabytes, tmp_path):
-    """Without this check, libraries would fail in their imports, or wait for memory forever."""
+    """Without a check of the limit, imports of libraries would fail or wait for memory forever."""
     needed = {"analyze": ["weights.npz"], "train": ["digits-mlp"], "prune_lm": ["model"]}
     found = subprocess.run(
         [sys.executable, f"{Path(train.__file__).parent}/{command}.py", *needed.get(command, ())],
@@ -270,7 +270,7 @@ def test_of_two_starts_one_is_refused(tmp_path):
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 @pytest.mark.parametrize("process", [0, 1])
 def test_when_one_process_dies_or_hangs_the_other_says_so_and_ends(process, fault, tmp_path):
-    """The other process ends within a minute. Its last line, after JAX's lines, is our sentence."""
+    """The surviving process ends within a minute, and its last line is our sentence."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]

@@ -643,7 +643,7 @@ def test_a_pass_reads_the_layers_that_remain_and_what_follows_them(
     tied = config["tie_word_embeddings"]
     unread = ("wpe.weight",) if tied else ("wpe.weight", "embed_tokens.weight", "wte.weight")
     numbers = sum(w.size for name, w in weights.items() if not name.endswith(unread))
-    streams = tokens * counts.hidden * (2 * counts.layers + 1)  # each layer reads and writes it
+    streams = tokens * counts.hidden * (2 * counts.layers + 1)  # layers read and write the stream
     angles = 0 if family == "gpt2" else 2 * tokens * head_dim // 2
     numbers += streams + counts.layers * angles + tokens * config["vocab_size"]
     assert found == 2 * numbers + counts.layers * tokens**2  # the mask has a byte for each element

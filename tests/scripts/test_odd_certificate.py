@@ -53,7 +53,7 @@ def leaky_mean(slope, first, second, both):
 
 
 def layer_of_all_pairs(gram, slope):
-    """The Gram matrix of all samples after centering, division by its mean variance, and φ."""
+    """The Gram matrix of all samples after recentering, scaling to mean square 1, and φ."""
     n = len(gram)
     centre = np.eye(n) - 1 / n
     gram = centre @ gram @ centre

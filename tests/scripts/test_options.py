@@ -109,7 +109,7 @@ def test_a_range_has_the_ends_that_it_shows(name):
 
 
 def run(command, *args):
-    """Run a command with the given arguments, but only its checks."""
+    """Run only the checks of a command, for the given arguments."""
     arguments = tyro.cli(
         entry(command), args=[*args, *REQUIRED.get(command, ())], **default(command)
     )

@@ -321,8 +321,8 @@ def test_the_answer_is_of_the_largest_ratio():
     table = of_repairs()
     cells = table["digits", 0.5, "recalibrated"]
     said = repair_page.answer(table)  # The table has no results of least squares.
-    # For each pair of criteria, the equivalence test gives the smallest difference that it can
-    # exclude. The answer names the largest of these differences.
+    # The margin of a pair of criteria is the smallest difference that the equivalence test can
+    # exclude. The answer names the largest margin.
     limits = []
     for a, b in (("l1", "l2"), ("l1", "gm"), ("l2", "gm")):
         d = (cells[a] - cells[b])[0]

@@ -312,7 +312,7 @@ def test_the_networks_of_a_run_and_of_a_file_are_pruned(made_up_run, tmp_path, m
     data = {"name": "mnist", "classes": 10, "shape": [28, 28, 1], "train": 20, "test": 1}
     settings = dataclasses.asdict(recipe) | {"vmapped_seeds": 1, "images": 20, "data": data}
     (run / "recipe.json").write_text(json.dumps(settings | {"init_from": "abc"}))
-    (run / "results.json").touch()  # a run that began with other weights must be complete
+    (run / "results.json").touch()  # a run that started from another run's weights must be complete
     prune.main(Options(run, out=tmp_path / "out"))
     assert loaded.pop() == ("mnist", None, None)
     prepared, measured = asked

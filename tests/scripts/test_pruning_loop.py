@@ -54,7 +54,7 @@ def network_of(seed=0, done=None):
 def test_accuracies_are_of_the_network_of_their_stage_and_step(tmp_path):
     """Pruning keeps the bias m, recalibration makes it 2 m + 1, and fine-tuning makes it m + 10.
 
-    So after these stages, m is 0, 1 and 11 in the first step, and 11, 23 and 33 in the second step.
+    After these three stages, m is 0, 1 and 11 in the first step, and 11, 23 and 33 in the second.
     """
     network: Any = network_of()
     plan = Plan(ratio=0.5, steps=2, curve="linear")
@@ -282,7 +282,7 @@ def test_networks_of_both_normalizations_are_masked_and_ranked_on_their_own():
 
 @pytest.mark.parametrize("fold", [True, False])
 def test_constants_are_folded_only_if_the_plan_says_so(fold, tmp_path):
-    """The removed channels have the constant output 1. With `fold`, the next bias includes it."""
+    """With `fold`, the next bias includes the constant output 1 of the removed channels."""
     network: Any = network_of()
     network.apply = lambda p, x: (
         jax.nn.relu(x @ p["a"]["kernel"] + p["a"]["bias"][None]) @ p["b"]["kernel"]

@@ -235,7 +235,7 @@ def test_the_answers_of_figure_6_are_counted_above_a_tenth_of_the_largest(small,
         assert ours["above_90_percent"] == pytest.approx(1 / 3)
         assert ours["zeros"] == 6 / 16
     # Without recentering, "neuron" has the outputs of the neuron with the largest ratio of mean to
-    # standard deviation. With recentering, it has the outputs of the first live neuron.
+    # standard deviation. With recentering, "neuron" has the outputs of the first live neuron.
     assert found["parts"]["rescale_rms"]["neuron"] == [4, 5, 6, 5]
     assert found["parts"]["standardize"]["neuron"] == [10, 1.1, 0.9, 0]
     assert (found["points"], found["width"], found["layer"]) == (6, 10, 30)
@@ -285,7 +285,7 @@ def test_ranks_are_of_the_first_weights_and_the_accuracy_of_the_last(
 ):
     """The made-up training makes all weights 0, so every image gets the first class.
 
-    The made-up ranks are the outputs themselves.
+    The fake functions for ranks return the outputs.
     """
 
     def remove(loss, optimizer, params, state, keys):

@@ -36,7 +36,7 @@ class RecordedFigure(Figure):
 class LooseText(HTMLParser):
     """Collects the text of a page that stands in no paragraph, list, table or similar element.
 
-    Such a text has neither the width nor the margins of a paragraph.
+    A text outside such elements has neither the width nor the margins of a paragraph.
     """
 
     def __init__(self, page):

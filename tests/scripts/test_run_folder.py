@@ -214,7 +214,7 @@ def test_other_data_are_refused_by_what_differs(changes, sentence, images, run):
     ],
 )
 def test_networks_of_other_data_are_refused(command, options, images, tmp_path, monkeypatch):
-    """The digits of the command are not the images that the folder knows as digits."""
+    """The folder has recorded other images for the data set `digits` than the command reads."""
     for module, name in ((report, "train"), (shift, "train_all")):
         monkeypatch.setattr(module, name, lambda *_: pytest.fail("networks are trained"))
     run_folder.same_data(tmp_path, images._replace(name="digits"))

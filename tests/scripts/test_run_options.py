@@ -173,7 +173,7 @@ def test_the_norm_of_the_odd_point_is_beside_the_mean_of_the_others(monkeypatch,
 
 
 def test_the_ends_of_the_tree_are_its_smallest_and_its_largest_input(monkeypatch):
-    """In a made-up tree, samples are numbers, so those of different signs are opposite."""
+    """In a made-up tree, samples are numbers, so numbers of different signs are opposite."""
     made = lambda x, depth: TreeGram(jnp.outer(x, x), jnp.ones(()), jnp.ones((4, 4)))  # noqa: E731
     monkeypatch.setattr(odd_point.geometry, "tree_gram", made)
     found = odd_point._tree(jnp.array([0.5, 3.0, -2.0, 1.0]))

@@ -141,7 +141,7 @@ def test_outputs_in_another_order_of_batches_stand_in_the_order_of_the_images(mo
 
 
 def test_further_batches_are_whole_and_see_each_image_at_most_once(monkeypatch):
-    """The first layer is compared. Its running statistics have momentum 0.9."""
+    """The outputs of the first layer, whose statistics have momentum 0.9, are compared."""
     monkeypatch.setattr(shift, "FLOOR_BATCHES", 2)
     rng = np.random.default_rng(1)
     x = rng.normal(3, 2, (30, 4, 4, 1)).astype(np.float32)

@@ -64,8 +64,8 @@ def restored(one, folder):
 
 def test_a_run_interrupted_at_any_step_ends_with_the_same_bits(one, tmp_path):
     whole = train_one(one, tmp_path / "whole")
-    # With four steps in an epoch, these are the first step of the run, the last step of an epoch, a
-    # step inside an epoch, and the last but one step of the run.
+    # Epochs have four steps: 1 is the first step of the run, 4 the last step of an epoch, 7 a step
+    # inside an epoch, and 11 the last but one step of the run.
     for step in (1, 4, 7, 11):
         with pytest.raises(StoppedError):
             train_one(one, tmp_path / f"{step}", View(interrupt_after=step))

@@ -1,6 +1,6 @@
 """A whole small run, compared with a computation by hand of all its parts.
 
-Recipes set every option to a value that has an effect, and batches do not fill the epochs.
+Recipes set every option to a value that has an effect. Epochs leave out an incomplete batch.
 """
 
 from typing import Any

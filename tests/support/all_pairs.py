@@ -11,9 +11,9 @@ from typing import Any
 def all_pairs(factors: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """Rows with one value of each factor, such that each pair of values of two factors occurs.
 
-    The algorithm is greedy. A row begins with a pair of values that no earlier row has. Each other
-    factor gets the value that adds the most such pairs. Ten factors with two or three values need
-    10 to 25 rows, but have thousands of combinations.
+    The algorithm is greedy. A row begins with a pair of values that no earlier row has. Every other
+    factor gets the value that adds the most new pairs. Ten factors with two or three values need 10
+    to 25 rows, but have thousands of combinations.
     """
     names = list(factors)
     left = {

@@ -1,6 +1,6 @@
 """Files in every format, made such that a careless reader needs too much time or memory.
 
-Many of these files declare more data than they contain, or are much larger after decompression.
+Many of the files declare more data than they contain, or are much larger after decompression.
 """
 
 import io
@@ -45,7 +45,7 @@ def nested_maps() -> bytes:
 
 
 def integers(keys: list[int]) -> bytes:
-    """A mapping whose keys are these integers."""
+    """A mapping whose keys are the given integers."""
     pairs = b"".join(b"\xd3" + struct.pack(">q", key) + b"\xc0" for key in keys)
     return b"\xdf" + struct.pack(">I", len(keys)) + pairs
 

@@ -1,8 +1,9 @@
 """Small networks of many kinds, as plain functions of a dictionary of arrays.
 
-A block is a function `block(rng, shape) -> (params, apply, shape)`. Its `apply` maps images of the
-first shape `(h, w, c)` to images of the second shape, and takes all widths from the parameters. All
-arrays are random, including running statistics and biases, so that no array is zero.
+A block is a function `block(rng, shape) -> (params, apply, shape)`. The function `apply` maps
+images of the first shape `(h, w, c)` to images of the second shape, and takes all widths from the
+parameters. All arrays are random, including running statistics and biases, so that no array is
+zero.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ class Network(NamedTuple):
 def network(
     seed: int, blocks: Sequence[Block], shape: Shape = (4, 4, 2), batch: int = 2
 ) -> Network:
-    """A network of these blocks, with random images as input."""
+    """A network of `blocks`, with random images as input."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(batch, *shape))
     params, functions = {}, []

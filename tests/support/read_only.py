@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tools import random_kills
 
-# The arguments of each command, and a pattern of a file that exists in the middle of its run.
+# The arguments of each command, and a name pattern of a file that exists in the middle of the run.
 COMMANDS = {
     "train": ("digits-mlp --epochs 4 --drops 0.5", "seed-0/metrics.jsonl"),
     "prune": ("--epochs 1 --seeds 1 --images 64 --batch-sizes 1", "run/seed-0/metrics.jsonl"),

@@ -1,8 +1,8 @@
 """Compares results of small runs with `tests/recorded`, so that no number changes unnoticed.
 
-A record stores what the code returned. It does not prove that the result is right; other tests
-compare results with numbers computed by hand. After an intended change, `RECORD=1 pytest TEST`
-updates the record. Check the difference before you commit it.
+A record stores what the code returned. A record does not prove that the result is right; other
+tests compare results with numbers computed by hand. After an intended change, `RECORD=1 pytest
+TEST` updates the record. Check the difference before you commit it.
 """
 
 import json

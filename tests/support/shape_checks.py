@@ -1,6 +1,6 @@
 """Checks arguments only of functions whose signature has arrays.
 
-jaxtyping's import hook would wrap every function of a package. It would wrap functions inside
+jaxtyping's import hook would wrap every function of a package. The hook would wrap functions inside
 functions again at each call, which would take half of the time of all tests.
 """
 

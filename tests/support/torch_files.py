@@ -23,7 +23,7 @@ class Storage:
 
 
 class Name:
-    """A global name in a pickle. Its module need not exist."""
+    """A global name in a pickle, whose module need not exist."""
 
     def __init__(self, module, name):
         self.module, self.name = module, name

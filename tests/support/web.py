@@ -43,7 +43,7 @@ class Page(HTMLParser):
 
 
 def is_local(address: str) -> bool:
-    """Whether an address is inside the site, or contains its data (`data:`)."""
+    """Whether an address is inside the site, or is a `data:` address."""
     parts = urlsplit(address)
     return parts.scheme in ("", "data") and not parts.netloc
 
