@@ -200,7 +200,7 @@ def test_layers_may_be_vmapped(critic, key):
     x = jax.random.normal(key, (4, 3, 8, 2, 2, 2)).at[:, 2].set(7)
     keys = jax.random.split(key, 3)
     found = jax.jit(jax.vmap(critic))(keys, *x)
-    assert found[2] == 0  # in the third case, all samples are equal
+    assert found[2] == 0  # all samples of case 2 are equal
     for i in range(3):
         alone = jitted(critic)(keys[i], *x[:, i])
         np.testing.assert_allclose(found[i], alone, rtol=1e-9, atol=1e-15)

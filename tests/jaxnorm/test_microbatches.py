@@ -122,7 +122,7 @@ def test_every_one_of_three_norms_sees_the_whole_batch():
 
 
 class Called(nnx.Module):
-    """A batch norm that gets options from the model's call."""
+    """A model that passes the options `call` to its batch norm at every call."""
 
     def __init__(self, call, **options):
         self.call, self.norm = call, BatchNorm(3, rngs=nnx.Rngs(0), **options)

@@ -141,7 +141,7 @@ def test_the_gradient_of_renormalization_is_that_of_a_batch_norm_times_r(key):
     expected = jax.grad(lambda x: jnp.sum(r * weights * jaxnorm.batch_norm(x)[0]))(x)
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-12)
     fixed = partial(jaxnorm.batch_renorm, running=running, r_max=1.0, d_max=0.0)
-    check_grads(jax.jit(lambda x: fixed(x)[0]), (x,), order=1)  # r = 1 and d = 0, for every x
+    check_grads(jax.jit(lambda x: fixed(x)[0]), (x,), order=1)  # r is 1 and d is 0 for every x
 
 
 def test_running_statistics_carry_no_gradient():

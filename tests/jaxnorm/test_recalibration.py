@@ -298,7 +298,7 @@ def test_layers_of_an_ensemble(layer):
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_batches_over_different_numbers_of_shards(layer):
-    """A batch counts by its samples on all shards, not on one."""
+    """The weight of a batch is its number of samples on all shards, not on one shard."""
     norm = layer(4, axis_name="shards", rngs=nnx.Rngs(0))
     x = BATCHES.reshape(24, 4)
     call = nnx.vmap(lambda norm, x: norm(x), in_axes=(None, 0), axis_name="shards")

@@ -47,7 +47,7 @@ def test_any_two_sample_sizes_against_scipy(n, m, seed):
 
 def test_columns_that_are_sorted_in_several_parts_against_scipy(monkeypatch):
     monkeypatch.setattr(_emd_1d, "CACHED", 1)
-    monkeypatch.setattr(_emd_1d, "NARROWEST", 3)  # 3 + 3 + 1 columns, and 2 of padding
+    monkeypatch.setattr(_emd_1d, "NARROWEST", 3)  # parts of 3, 3 and 1 columns
     rng = np.random.default_rng(0)
     x, y = rng.normal(3, 5, (2, 13, 7))
     order = np.argsort(x, 0)
@@ -236,7 +236,7 @@ def test_an_infinite_element_makes_its_feature_infinite_under_jit(infinity):
 
 @pytest.mark.parametrize("m", [30, 20])
 def test_costs_are_in_float64_whatever_the_dtype_of_jax(m):
-    """In float32, errors of distances near 8192 would be larger than the distances of the points.
+    """In float32, the distances of points near 8192 would have errors as large as the distances.
 
     Equal numbers of samples give an assignment problem, and unequal numbers a linear program.
     """

@@ -457,7 +457,7 @@ def test_a_convolution_fits_the_outputs_that_are_kept(inputs, outputs, groups, k
 @jax.tree_util.register_dataclass
 @dataclass
 class Pair:
-    """A container that JAX knows, and that cannot be changed by an index."""
+    """A registered pytree whose parts cannot be assigned by an index."""
 
     first: Any
     second: Any
