@@ -56,7 +56,6 @@ def share(value: dict[str, Any], unit: str = "%") -> str:
 
 
 def accuracy(results: dict[str, Any]) -> str:
-    """The accuracy of trained networks."""
     median = f"median {100 * results['accuracy']['median']:.2f} %, "
     return (median if len(results["seeds"]) > 1 else "") + share(results["accuracy"])
 

@@ -71,7 +71,6 @@ class Result(NamedTuple):
 
     @property
     def inputs(self) -> list[str]:
-        """The names of the inputs of the command."""
         return [word for word in self.content["command"].split() if word in INPUTS]
 
     @property

@@ -114,7 +114,6 @@ def made_up(monkeypatch):
 
 
 def trainer_of(call) -> Any:
-    """The trainer of a timed call."""
     return call().item()[0]
 
 

@@ -331,7 +331,6 @@ def test_the_networks_of_a_run_and_of_a_file_are_pruned(made_up_run, tmp_path, m
 
 @pytest.fixture
 def users_jax():
-    """Use JAX's default settings."""
     users = {"jax_enable_x64": False, "jax_numpy_dtype_promotion": "standard"}
     users |= {"jax_numpy_rank_promotion": "allow"}
     before = {name: getattr(jax.config, name) for name in users}

@@ -305,7 +305,6 @@ def _stateless(name: str, x: np.ndarray, o: dict[str, Any]) -> np.ndarray:
 
 
 def starting_at(values: Any) -> Callable[..., Any]:
-    """An initializer that returns `values`."""
     return lambda key, shape, dtype: jnp.broadcast_to(jnp.asarray(values, dtype), shape)
 
 

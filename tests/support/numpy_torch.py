@@ -51,7 +51,6 @@ class Module:
         return x
 
     def count(self):
-        """The number of parameters of this layer and of all layers inside it."""
         inside = [part for part in vars(self).values() if isinstance(part, Module)]
         return self.parameters + sum(part.count() for part in inside)
 

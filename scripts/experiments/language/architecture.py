@@ -106,7 +106,6 @@ class Architecture:
 
     @property
     def layers(self) -> int:
-        """The number of layers."""
         return len(self.windows)
 
     @property

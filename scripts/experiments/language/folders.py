@@ -145,7 +145,6 @@ def shard(path: Path) -> Tensors:
 
 
 def n_bytes(tensor: Tensor) -> int:
-    """The number of bytes of the elements."""
     return math.prod(tensor.shape) * tensor.dtype.itemsize
 
 

@@ -55,7 +55,6 @@ class Part(NamedTuple):
 
     @property
     def dtype(self) -> np.dtype:
-        """The dtype of the elements."""
         return self.tensor.dtype
 
     @property
@@ -75,7 +74,6 @@ class Stack(NamedTuple):
 
     @property
     def dtype(self) -> np.dtype:
-        """The dtype of the elements."""
         return self.tensors[0].dtype
 
     @property

@@ -243,7 +243,6 @@ def fold(
 
 
 def smaller_architecture(model: Architecture, selection: Selection) -> Architecture:
-    """The architecture of the smaller decoder."""
     found = selection.counts
     return replace(
         model,

@@ -67,7 +67,6 @@ class Layer(NamedTuple):
         return np.concatenate([np.asarray(step(*b)) for b in batches(x)])
 
     def replace(self, params: Params) -> "Layer":
-        """The same layer with other parameters."""
         return self._replace(params={**self.params, **jax.tree.map(jnp.asarray, dict(params))})
 
 

@@ -413,7 +413,6 @@ def measure(
 
 
 def settings(seeds: int, size: int) -> dict[str, Any]:
-    """The settings that decide the results."""
     return {
         "size": size,
         "seeds": seeds,

@@ -35,7 +35,6 @@ SYMMETRIC = Series("activation", SERIES[0], "o")
 
 
 def render(results: dict[str, Any]) -> str:
-    """The HTML of the whole page."""
     found = results["activations"]
     return page.render(
         results,

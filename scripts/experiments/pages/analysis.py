@@ -38,7 +38,6 @@ LEGEND = (
 
 
 def render(results: dict) -> str:
-    """The HTML of the whole page."""
     entries = {**results["settings"], "seconds": f"{results['seconds']['analysis']:.1f}"}
     return page.render(
         results,
@@ -148,7 +147,7 @@ def _layers(results: dict) -> str:
 
 
 def _first(results: dict) -> str:
-    """Table 1."""
+    """Table 1 of the pruning paper: the filters that each criterion would remove first."""
     head = ["layer", *(series.label for series in CRITERIA.values())]
     rows = {
         layer["name"]: [

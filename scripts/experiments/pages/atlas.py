@@ -54,7 +54,6 @@ COLOURS = {
 
 
 def render(results: Mapping[str, Any]) -> str:
-    """The HTML of the whole page."""
     traffic = results["traffic"]
     entries = results["settings"] | {
         "time": duration(results["seconds"]),

@@ -26,7 +26,6 @@ LEGEND = (
 
 
 def render(results: dict[str, Any]) -> str:
-    """The HTML of the whole page."""
     networks = results["networks"]
     return page.render(
         results,

@@ -54,7 +54,6 @@ FEW = 4  # largest number of settings in a list
 
 
 def render(results: dict[str, Any]) -> str:
-    """The HTML of the whole page."""
     entries = {"data": results["data"], "networks of a setting": results["seeds"]}
     return page.render(
         results,

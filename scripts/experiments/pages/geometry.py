@@ -38,7 +38,6 @@ RANK_REFERENCE = {
 
 
 def render(results: dict) -> str:
-    """The HTML of the whole page."""
     title = "Batch Normalization Decomposed: Figures 2 to 8"
     return page.render(
         results,

@@ -14,7 +14,6 @@ STAGES = {
 
 
 def render(results: dict[str, Any]) -> str:
-    """The HTML of the whole page."""
     parameters = results["parameters"]
     share = parameters["pruned"] / parameters["whole"]
     return page.render(

@@ -32,7 +32,6 @@ TIMINGS = {
 
 
 def render(results: dict) -> str:
-    """The HTML of the whole page."""
     name = results["data"]["name"]
     time = {"time": duration(results["seconds"])}
     return page.render(

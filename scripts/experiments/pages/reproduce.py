@@ -21,7 +21,6 @@ from experiments.pages.series import NORMALIZATIONS, pair_label
 
 
 def render(results: dict) -> str:
-    """The HTML of the whole page."""
     data = results["data"]["name"]
     times = {f"time, {stage}": sentences.duration(s) for stage, s in results["seconds"].items()}
     return page.render(

@@ -228,7 +228,6 @@ def _tested(record: dict) -> str:
 
 
 def render(results: dict) -> str:
-    """The HTML of the whole page."""
     data = results["data"]
     return page.render(
         results,

@@ -20,7 +20,6 @@ EVALUATIONS = {"crops": "mirrored corners and middles", "whole": "the whole imag
 
 
 def render(results: dict) -> str:
-    """The HTML of the whole page."""
     recipe = results["recipe"]
     rising = ", rate with warm-up" if recipe.get("warmup") else ""
     title = f"{recipe['model']} on {recipe['dataset']}{rising}"

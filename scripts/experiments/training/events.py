@@ -40,7 +40,6 @@ class EventLog:
             self._writer.write_event(Event(step=first, session_log=start))
 
     def add(self, epoch: int, values: Mapping[str, float]) -> None:
-        """Write the metrics of an epoch."""
         with files.name_path(self.folder):
             for name, value in values.items():
                 event = Event(step=epoch, wall_time=time.time(), summary=scalar(name, value))
@@ -48,7 +47,6 @@ class EventLog:
             self._writer.flush()
 
     def close(self) -> None:
-        """Write the remaining events."""
         with files.name_path(self.folder):
             self._writer.close()
 

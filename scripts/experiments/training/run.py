@@ -34,7 +34,6 @@ class Bar:
         self.task: TaskID = progress.add_task("compiling", total=total, numbers="")
 
     def log(self, line: str) -> None:
-        """Print a line above the bar."""
         print_above(self.progress, line)
 
     def update(self, steps: int, description: str, numbers: str) -> None:

@@ -172,7 +172,6 @@ class MetricsLog:
             self._events.close()
 
     def add(self, line: dict[str, Any]) -> None:
-        """Append the metrics of an epoch."""
         self.lines.append(line)
         if self._events:
             self._write()
