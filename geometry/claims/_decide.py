@@ -44,8 +44,8 @@ LEVEL = 0.002
 def check(claim: Claim, key: Key[Array, ""], *, precision: float = 1.0) -> Verdict:
     """The verdict on a single claim.
 
-    The options are the same as for `check_all`. With the same key, both functions measure the same
-    numbers for this claim, if the functions of all draws have different names.
+    The options are the same as for `check_all`. With the same key, `check` and `check_all` measure
+    the same numbers for the claim, if the functions of all draws have different names.
 
     Raises:
       TypeError: `claim` is not a claim.

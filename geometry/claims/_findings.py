@@ -37,8 +37,8 @@ class Finding(NamedTuple):
       z: The distance between estimate and prediction beyond the check's `within`, in standard
         errors; NaN for computed values.
       p_value: The p-value, adjusted by Holm's method for all checks that were decided together; NaN
-        for computed values. The test is a t test, or for the mean of draws that are all 0 or 1 a
-        binomial test, which is exact for rare events.
+        for computed values. If the check predicts the mean of draws that are all 0 or 1, the test
+        is a binomial test, which is exact for rare events, otherwise a t test.
       draws: The number of draws or of cases.
       holds: Whether the statement was not rejected.
       power: The probability that the check rejects the wrong number `against`. The power is NaN for

@@ -129,9 +129,9 @@ def kernel_map(
     The function κ is the map of correlations of Poole et al. (2016) and the dual activation of
     Daniely et al. (2016). For ReLU, κ is `cosine_step`. κ is convex on [0, 1], because no
     coefficient is negative. With RMS norm or layer norm of the preactivations, `std` is the scale
-    of the norm. Without a norm, `std` is √v for the variance v that the layers keep. This v is the
-    fixed point of v ↦ weight_variance · `mean_square` + bias_variance, where `mean_square`, a field
-    of the result, depends on v.
+    of the norm. Without a norm, `std` is √v for the variance v that the layers keep: the fixed
+    point of v ↦ weight_variance · `mean_square` + bias_variance, where `mean_square`, a field of
+    the result, depends on v.
 
     If φ is 0 everywhere, the result is NaN.
 
@@ -253,9 +253,9 @@ def fixed_point(kernel: KernelMap) -> FixedPoint:
     only fixed point below 1 ("chaotic"), Poole et al. (2016). Joudaki and Hofmann (2024) show by
     the Hermite series that every correlation in [0, 1) tends to the fixed point. The depth scale is
     defined by Schoenholz et al. (2017). If κ′(1) = 1, the depth scale is infinite up to rounding.
-    Then angles decrease like 1/(c · number of layers) if φ has kinks, where c is `cubic_term`, and
-    otherwise like 1/√(number of layers). The result can be differentiated with respect to the
-    parameters of κ.
+    At κ′(1) = 1, angles decrease like 1/(c · number of layers) if φ has kinks, where c is
+    `cubic_term`, and otherwise like 1/√(number of layers). The result can be differentiated with
+    respect to the parameters of κ.
 
     Example:
       >>> print(fixed_point(kernel_map(jax.nn.relu, (0.0,))).cosine)
@@ -362,7 +362,7 @@ def expand(
 def ramp_kernel(
     a: KernelMap | Expansion, b: KernelMap | Expansion, rho: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """The sum over all pairs of kinks of the product of both jumps and ∫ (ρ − sin θ) h(θ) dθ."""
+    """The sum of j k ∫ (ρ − sin θ) h(θ) dθ over all pairs of kinks, whose jumps are j and k."""
     nodes, weights = (jnp.asarray(x, rho.dtype) for x in leggauss(64))
     half = jnp.arcsin(rho) / 2
     sine = jnp.sin(half * (nodes + 1))

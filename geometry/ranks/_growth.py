@@ -95,9 +95,9 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
     The result is true if and only if three conditions hold. No sample is zero, no two samples have
     the same direction, and the directions of the antiparallel pairs are linearly independent. The
     third condition is needed because ReLU(s) − ReLU(−s) = s. Corollary 4 requires that no two
-    samples of x are collinear. It should require that no two samples of the recentred batch are
-    collinear. An angle between two samples below 64 ε counts as zero. Under `jit`, the result for
-    samples with a NaN has no meaning.
+    samples of x are collinear; instead, no two samples of the recentred batch should be collinear.
+    An angle between two samples below 64 ε counts as zero. Under `jit`, the result for samples with
+    a NaN has no meaning.
 
     Example:
       >>> x = jnp.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
@@ -119,15 +119,16 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
 def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) -> Float[Array, ""]:
     """The probability that one more Gaussian neuron gives n samples in the plane rank n: Lemma 2.
 
-    The r given neurons must give rank n − 1 to the first n − 1 samples, and to all samples. Then
-    there is exactly one relation Σ aⱼ yⱼ = 0 between the samples' representations yⱼ. A neuron
-    breaks this relation if Σ aⱼ xⱼ, summed over the samples j for which the neuron is active, is
-    nonzero. If the activities in two cells differ only for one sample with aⱼ ≠ 0, the neurons of
-    at least one of the two cells break the relation. The same holds for the two opposite cells.
-    Therefore the probability is at least 2γ(x), where γ(x) is the smallest probability of a cell
-    (`gamma_2d`). Lemma 2 prints γ instead of 2γ. If the condition number of the representations is
-    near the inverse of the rounding unit, rounding decides which neurons break the relation. Under
-    `jit`, the result is NaN if samples are not finite.
+    The r given neurons must give rank n − 1 to the first n − 1 samples, and to all samples. Under
+    this condition, there is exactly one relation Σ aⱼ yⱼ = 0 between the samples' representations
+    yⱼ. A neuron breaks this relation if Σ aⱼ xⱼ, summed over the samples j for which the neuron is
+    active, is nonzero. If the activities in two cells differ only for one sample with aⱼ ≠ 0, the
+    neurons of at least one of the two cells break the relation. The neurons of at least one of the
+    two opposite cells also break the relation. Therefore the probability is at least 2γ(x), where
+    γ(x) is the smallest probability of a cell (`gamma_2d`). Lemma 2 prints γ instead of 2γ. If the
+    condition number of the representations is near the inverse of the rounding unit, rounding
+    decides which neurons break the relation. Under `jit`, the result is NaN if samples are not
+    finite.
 
     Raises:
       ValueError: There are fewer than 2 samples.

@@ -83,10 +83,10 @@ def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, "
 
     The ratio is ‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖² for sorted samples xᵢ at `depth`. As the depth grows, r
     tends to a limit in (0, ∞). If the limit is below 1, the smallest sample gets the largest norm.
-    If the limit is above 1, the largest sample gets the largest norm. Both ends get larger norms
-    than the cluster. If samples coincide, r may be 0 or ∞. If r would be 0/0, the result is 1,
-    which is the ratio of a symmetric batch. If the two smallest samples coincide, the gradient is
-    zero.
+    If the limit is above 1, the largest sample gets the largest norm. The smallest and the largest
+    sample get larger norms than all other samples. If samples coincide, r may be 0 or ∞. If r would
+    be 0/0, the result is 1, which is the ratio of a symmetric batch. If the two smallest samples
+    coincide, the gradient is zero.
 
     Raises:
       ValueError: There are fewer than 3 samples, or `depth` is below 1.

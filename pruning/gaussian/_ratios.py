@@ -29,13 +29,13 @@ class RatioVariances(NamedTuple):
 def l1_l2_ratio_variance(dims: int) -> RatioVariances:
     """The exact variances of l1/l2 and l2/l1 of a Gaussian filter.
 
-    Both norms are first divided by their means. Theorem 1 bounds the variances of l1/l2 and l2/l1
-    by 1/dims. The direction of a filter is independent of its length, so E (l1/l2)^j = E l1^j / E
-    l2^j. Therefore Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1, where CV₁ and CV₂ are the coefficients
-    of variation of l1 and l2. Var(l2/l1) needs moments of negative order of l1, which are integrals
-    with an accuracy of about 12 digits. Both variances are below their limit for large dims, (π −
-    3)/(2 dims). The limit (π − 3)/(2 dims) is fifteen times smaller than the bound (π − 1)/(2 dims)
-    in the proof of Theorem 1.
+    The norms l1 and l2 are first divided by their means. Theorem 1 bounds the variances of l1/l2
+    and l2/l1 by 1/dims. The direction of a filter is independent of its length, so E (l1/l2)^j = E
+    l1^j / E l2^j. Therefore Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1, where CV₁ and CV₂ are the
+    coefficients of variation of l1 and l2. Var(l2/l1) needs moments of negative order of l1, which
+    are integrals with an accuracy of about 12 digits. The variances of l1/l2 and l2/l1 are below
+    their limit for large dims, (π − 3)/(2 dims), which is fifteen times smaller than the bound (π −
+    1)/(2 dims) in the proof of Theorem 1.
 
     Example:
       >>> [f"{9 * variance:.5f}" for variance in l1_l2_ratio_variance(9)]
@@ -64,9 +64,9 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
 def l1_l2_ratio_variance_limit(dims: int) -> RatioVariances:
     """`l1_l2_ratio_variance` to second order in 1/dims, for Theorem 1 at large dims.
 
-    The first-order term of both variances is (π − 3)/(2 dims). The second-order term is (5/8 −
-    π/4)/dims² for Var(l1/l2) and (2π² − 33π/4 + 49/8)/dims² for Var(l2/l1). The terms follow from
-    the first four moments of |x|.
+    The first-order term of Var(l1/l2) and of Var(l2/l1) is (π − 3)/(2 dims). The second-order term
+    is (5/8 − π/4)/dims² for Var(l1/l2) and (2π² − 33π/4 + 49/8)/dims² for Var(l2/l1). The terms
+    follow from the first four moments of |x|.
 
     Example:
       >>> [f"{2304 * variance:.5f}" for variance in l1_l2_ratio_variance_limit(2304)]
@@ -82,10 +82,10 @@ def norm_sum_ratio_variance(n: int, dims: int) -> RatioVariances:
     """The exact variances Var(F₁/F₂) and Var(F₂/F₁) of Theorem 3.
 
     The sums F₁ = Σ‖aᵢ‖ and F₂ = Σ‖aᵢ‖² are over n vectors aᵢ. The ratio Σ‖aᵢ‖/√Σ‖aᵢ‖² is
-    independent of Σ‖aᵢ‖². Let m = n · dims, and let q − 1 be the squared coefficient of variation
-    of ‖aᵢ‖. Then Var(F₁/F₂) = (m + dims (q − 1)(m − 1)²)/((m − 2)(m − 1)²). The equal
-    formula dims (n − 1 + q)/(m − 2) − (m/(m − 1))² subtracts two numbers near 1 and loses digits.
-    Var(F₂/F₁) needs moments of 1/F₁. Neither variance depends on the standard deviation c.
+    independent of Σ‖aᵢ‖². With m = n · dims and the squared coefficient of variation q − 1 of ‖aᵢ‖,
+    Var(F₁/F₂) = (m + dims (q − 1)(m − 1)²)/((m − 2)(m − 1)²). The equal formula dims (n − 1 + q)/(m
+    − 2) − (m/(m − 1))² subtracts two numbers near 1 and loses digits. Var(F₂/F₁) needs moments of
+    1/F₁. Neither variance depends on the standard deviation c.
 
     Raises:
       ValueError: n or dims is below 1, or n · dims is at most 2, where Var(F₁/F₂) is infinite.

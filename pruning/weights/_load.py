@@ -45,7 +45,7 @@ def load(
 
     Arrays whose name ends in `weight` are taken to have PyTorch's axes, (cout, cin, *window), and
     are transposed. Weight norm, spectral norm and recurrent layers divide a weight into several
-    arrays (`weight_g`, `original1`, `weight_ih_l0`). These arrays are also transposed, and keep
+    arrays, such as `weight_g`, `original1` and `weight_ih_l0`, which are also transposed, and keep
     their full name. PyTorch's embeddings and the Conv1D layers of GPT-2 have the layout of Flax, so
     they are not transposed. Embeddings and Conv1D layers are recognized by their names
     (`word_embeddings`, `wte`, `c_attn`). An embedding with another name is transposed to the shape

@@ -510,7 +510,7 @@ def test_threads_measure_the_same_numbers_with_one_device(key):
 
 
 def test_results_of_threads_have_their_names_and_come_when_they_end(key):
-    """The first function waits until the caller has the result of the second."""
+    """The first function waits until the caller has the result of the second function."""
     came, seen = threading.Event(), []
 
     def first():

@@ -226,6 +226,6 @@ def test_the_norm_factor_is_the_mean_of_a_chi_variable_of_binomial_degrees(width
     j = np.arange(1, width + 1)
     log_chi = np.log(2) / 2 + scipy.special.gammaln((j + 1) / 2) - scipy.special.gammaln(j / 2)
     mean = np.sum(scipy.stats.binom.pmf(j, width, 0.5) * np.exp(log_chi)) * (2 / width) ** 0.5
-    # Above width 10,000, the factor is a series. Its last term is 2·10⁻⁹ at width 10,000, so the
-    # tolerance would show an error of the last term.
+    # Above width 10,000, the factor is a series. The last term of the series is 2·10⁻⁹ at width
+    # 10,000, so the tolerance would show its error.
     np.testing.assert_allclose(expected_norm_factor(width), mean, rtol=0, atol=4e-11)

@@ -101,7 +101,7 @@ FUNCTIONS = {
         for name in ("monte_carlo", "monte_carlo_moments")
     },
 }
-# These functions take and return numbers, so nothing is sharded.
+# functions that take and return numbers, so nothing is sharded
 OF_NUMBERS = {
     "cluster_growth",
     "cluster_spread",
@@ -152,8 +152,8 @@ each_mesh = pytest.mark.parametrize(
         for kind, mesh in MESHES.items()
     ],
 )
-# Each function of trees takes several seconds to compile. Of the random networks, fast tests
-# include only those with recentering.
+# Each function of trees takes several seconds to compile. Fast tests include only random networks
+# with recentering.
 SLOW = {"tree_gram", "tree_gram_vector", "step", "neurons", "depth_bound", "limit_ratio", "limits"}
 SLOW |= {"random_network"}
 PLACES = [
@@ -220,7 +220,7 @@ def test_products_do_not_depend_on_the_precision_of_a_device(name):
     assert_full_precision(jax.make_jaxpr(function)(x))
 
 
-# These functions draw other random numbers in float32.
+# functions that draw other random numbers in float32
 DRAWN = {"random_network_recentred", "rows_needed", "sampled_cells"}
 DRAWN |= {"monte_carlo", "monte_carlo_moments"}
 
@@ -254,7 +254,7 @@ def test_a_sharded_argument_changes_neither_result_nor_gradient(name, spec, mesh
     assert_close(with_gradient(name)(sharded(name, mesh, spec)), alone(name))
 
 
-# These functions also run without `jit`, as examples of functions that branch on shapes.
+# functions that also run without `jit`, as examples of functions that branch on shapes
 EAGER = {"angles", "filter_geometry"}
 
 

@@ -178,7 +178,7 @@ def test_channels_of_score_infinity_are_kept(normalize):
 def test_of_the_steps_that_fit_again_the_largest_is_undone():
     """Without `price`, the greedy loop ends at cost 18, so the budget 22 readmits one channel.
 
-    This channel is the channel with score 1.5, not the channel with score 1.
+    The readmitted channel has the score 1.5, and not the score 1.
     """
     scores = vectors([1, 50], [1.5, 50], [9, 60])
     cost = lambda widths: 4 * widths[0] + 4 * widths[1] + 10 * widths[2]  # noqa: E731

@@ -1,4 +1,4 @@
-"""Equal channels are merged without loss, and merged statistics equal those computed by hand."""
+"""Equal channels are merged without loss, and merged statistics equal a result by hand."""
 
 import itertools
 import re
@@ -520,7 +520,7 @@ def test_however_a_norm_divides_the_merged_network_is_the_same(name):
 
 
 def ward(features, count):
-    """Ward's clusters: each step merges the pair with the smallest increase of the sum of squares."""
+    """Ward's clusters: each step merges the pair whose merge adds the smallest sum of squares."""
     parts = [[i] for i in range(len(features))]
 
     def within(part):

@@ -121,7 +121,8 @@ def test_a_pruned_language_model_generates_with_its_cache(language_model):
     start = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state)
     outputs = jax.lax.scan(lambda c, w: run(small, c, w[:, None]), start, WORDS.T[:6])[1]
     everything: Any = Transformer().apply({"params": masked}, WORDS[:, :6])
-    # Words are decoded one by one, and the outputs equal those of one causal pass over all words.
+    # Words are decoded one by one, and the outputs equal the outputs of one causal pass over all
+    # words.
     assert_near(outputs[:, :, 0], np.swapaxes(everything, 0, 1))
 
 
@@ -191,7 +192,7 @@ DRAWN = {
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_random_bits_are_those_of_the_whole_width(name):
-    """Values, hidden activations and gradients equal those of the masked network."""
+    """The masked network has the same values, hidden activations and gradients."""
 
     def train(p, x, key):
         first, second = jax.random.split(key)

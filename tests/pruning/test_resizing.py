@@ -28,7 +28,7 @@ def drawn(groups, seed=0):
 
 
 def assert_resized_is_masked(apply, params, *inputs, rtol=1e-10):
-    """Assert that values and gradients of the resized network equal those of the masked network."""
+    """Assert that the resized and the masked network have equal values and gradients."""
     groups = coupled_channels(apply, params, *inputs)
     keep = drawn(groups)
     small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))

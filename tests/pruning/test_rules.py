@@ -131,7 +131,7 @@ def looped(h):
 
 
 def over_time(step, start, x):
-    """The last state of a scan over time, which is the second axis of `x`."""
+    """The last state of a scan over time, the second axis of `x`."""
     return lax.scan(lambda carry, now: (step(carry, now), None), start, x.swapaxes(0, 1))[0]
 
 

@@ -42,7 +42,7 @@ def expected(spec, shape, mesh):
 
 @pytest.mark.parametrize("counts", [(8, 16), (4, 8), (4, 6), (5, 8), (1, 1)])
 def test_what_is_left_is_sharded_as_it_was(mesh, counts):
-    """Parameters and moments of Adam keep their sharding, and equal those on one device."""
+    """Parameters and Adam's moments keep their sharding, and equal the arrays on one device."""
     shardings = {name: NamedSharding(mesh, spec) for name, spec in SPECS.items()}
     params = jax.device_put(PARAMS, shardings)
     groups = coupled_channels(mlp, PARAMS, X)

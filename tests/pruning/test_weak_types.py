@@ -1,4 +1,4 @@
-"""Arrays of weak type, such as `jnp.full(8, 0.3)`, have a weak type after pruning too.
+"""Arrays of weak type, such as `jnp.full(8, 0.3)`, also have a weak type after pruning.
 
 In a model of half precision, an array of float32 without a weak type would give results of float32.
 """

@@ -1,10 +1,9 @@
 """Maps channel ids of operands to channel ids of results, for primitives with arithmetic.
 
-After removal, a sum over channels lacks the terms of the removed channels. Therefore these terms
-must be zero, or equal to each other. If the terms are equal but not zero, `resized` adds the
-missing terms to the sum. The rule of a sum records which arrays must be zero or equal at removed
-channels. If no parameters make an array zero or equal, the rule forbids the removal of the
-channels.
+After removal, a sum over channels lacks the terms of the removed channels, so these terms must be
+zero, or equal to each other. If the terms are equal but not zero, `resized` adds the missing terms
+to the sum. The rule of a sum records which arrays must be zero or equal at removed channels. If no
+parameters make an array zero or equal, the rule forbids the removal of the channels.
 """
 
 from collections.abc import Callable, Sequence
@@ -145,9 +144,8 @@ def over_devices(
 ) -> Results:
     """The channel ids of the results of a collective, which combines the arrays of several devices.
 
-    Each device has all channels. A collective combines the arrays element by element, so it sums
-    over no channels. If `jax.vmap` binds the axis name of a collective, the collective becomes a
-    reduction of the batched arrays.
+    Because each device has all channels, a collective sums over no channels. If `jax.vmap` binds
+    the axis name of a collective, the collective becomes a reduction of the batched arrays.
     """
     if _positions(eqn):
         return _reduce_axes(eqn, sets, values, summable)
@@ -287,7 +285,7 @@ def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds
         sets.pin(b[1])
     weights = [(value, axis) for value, axis in zero if value.given]
     chosen = [(value, axis) for value, axis in zero if value.chosen]
-    if not weights and len(chosen) == 1:  # such as an expert's kernel, which a router chose
+    if not weights and len(chosen) == 1:  # such as the kernel of an expert, chosen by a router
         weights = chosen
     factors, found = weights or zero[:1], bool(weights)
     sets.zeroed += [sets.requirement_of(value, axis, weight=found) for value, axis in factors]

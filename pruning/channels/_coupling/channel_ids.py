@@ -416,10 +416,10 @@ class UnionFind:
     def split_axis(self, axis: Vector, sizes: Sequence[int], first: int) -> list[Vector]:
         """The channel ids of the axes into which `axis` is split by a reshape to `sizes`.
 
-        Ids are united until they vary along only one of the new axes. `splits` decides which axis
-        this is; the default is the last but one. For example, if an axis is split into heads and
-        the width of a head, the ids vary along the heads. `first` is the number of the first new
-        axis in the result of the reshape.
+        Ids are united until they vary along only one of the new axes. `splits` decides along which
+        axis the ids vary, by default along the last new axis but one. For example, if an axis is
+        split into heads and the width of a head, the ids vary along the heads. `first` is the
+        number of the first new axis in the result of the reshape.
         """
         if is_free(axis):
             return [free(n) for n in sizes]

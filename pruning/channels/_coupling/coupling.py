@@ -257,9 +257,8 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     def masked(i: int, ids: np.ndarray) -> np.ndarray:
         return ~singular[ids] | np.isin(ids, zeroed.get(i, fixed(0)))
 
-    # `kinds` has a label for each root. After the loop, two roots have equal labels if `normed` is
-    # the same for both, and if on each axis both have the same number of indices and the same
-    # result of `masked`.
+    # `kinds` has a label for each root. After the loop, two roots have equal labels if they agree
+    # in `normed`, and on each axis in the number of indices and in the result of `masked`.
     kinds, count = normed.astype(int), 2
     for (i, _), of_axis in zip(axes, roots, strict=True):
         found, repeats = np.unique(of_axis, return_counts=True)

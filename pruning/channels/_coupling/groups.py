@@ -44,7 +44,7 @@ class Position(NamedTuple):
 
 
 class ChannelGroup(NamedTuple):
-    """A group of `size` channels that lie in the same arrays. Each channel can be removed alone.
+    """A group of `size` channels that lie in the same arrays. Each can be removed alone.
 
     `normed` is true if the model sums over the channels of the group, as a norm does, or if a
     constant of the model varies along these channels. If channels of a `normed` group are removed,

@@ -3,8 +3,7 @@
 A call is an equation that only runs another program, such as `jit`, `jax.checkpoint` or a function
 with a custom derivative rule. The called program is a parameter of the equation. With the flags
 `jax_custom_jvp3`, `jax_custom_vjp3` and `jax_remat3`, JAX 0.12 writes `jax.checkpoint` and custom
-derivative rules as a `HiPrim`, whose method `expand` returns the program. This module reads both
-formats.
+derivative rules as a `HiPrim`, whose method `expand` returns the program.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -135,9 +134,9 @@ def trace_tangents(eqn: Equation) -> Program:
 def trace_cotangents(eqn: Equation) -> tuple[Program, Program]:
     """The forward and the backward program of `jax.vjp` of an equation.
 
-    Both programs follow a `jax.custom_vjp` rule. The first program computes the results and the
-    residuals. From the residuals and the cotangents of the floating-point results, the second
-    program computes the cotangents of the floating-point operands.
+    Both programs follow a `jax.custom_vjp` rule of the equation. The forward program computes the
+    results and the residuals. From the residuals and the cotangents of the floating-point results,
+    the backward program computes the cotangents of the floating-point operands.
     """
     operands, results = ([v.aval for v in vs] for vs in (eqn.invars, eqn.outvars))
 
@@ -156,7 +155,7 @@ def trace_cotangents(eqn: Equation) -> tuple[Program, Program]:
 
 
 def of_all(primals: Sequence[Leaf], tangents: Sequence[Leaf]) -> list[Leaf]:
-    """The tangents of all `primals`; those of integers and Booleans are zeros of dtype `float0`."""
+    """The tangents of all `primals`, with zeros of dtype `float0` for integers and Booleans."""
     left = iter(tangents)
     zeros = (np.zeros(x.shape, jax.dtypes.float0) for x in primals)
     return [next(left) if is_floating(x) else zero for x, zero in zip(primals, zeros, strict=True)]

@@ -48,11 +48,11 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
       params: The tree from which the groups were read, or any tree with arrays of the same names
         and shapes, such as the state of an optimizer. The factored states of the optimizers
         Adafactor and SM3 are also cut. An array of an optimizer's state is cut like a parameter if
-        the path of the array ends in the path of the parameter. The first name of the parameter's
-        path may be missing. Scalars and the coefficients of the optimizer Muon are not changed. The
-        states of some optimizers, such as L-BFGS, raise an error. After the removal, Adafactor
-        needs a new state if another axis of a kernel is now the longest or the second longest, or
-        if an axis is now too short to be factored.
+        the path of the array ends in the path of the parameter, with or without its first name.
+        Scalars and the coefficients of the optimizer Muon are not changed. The states of some
+        optimizers, such as L-BFGS, raise an error. After the removal, Adafactor needs a new state
+        if another axis of a kernel is now the longest or the second longest, or if an axis is now
+        too short to be factored.
       groups: All or some groups of `coupled_channels`.
       keep: For each group, a boolean vector, true at the channels to keep. At least one element of
         each vector must be true.

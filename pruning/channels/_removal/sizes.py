@@ -65,7 +65,7 @@ class Sizes:
     def remain(self, ids: Vector) -> Vector:
         """For each channel id, whether its channel remains after removal.
 
-        Ids of a loop's state are made after the masks. Such an id remains if its set of ids
+        An id of a loop's state is newer than the masks, and remains if its set of united ids
         remains.
         """
         roots, removed = self.sets.find(ids), self.sets.removed

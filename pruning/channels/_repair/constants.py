@@ -146,7 +146,7 @@ def fold_constants(
 
 
 def _other_values(x: Leaf) -> Leaf:
-    """Values of the dtype and shape of an input, whose means differ from those of `x`.
+    """An array with the dtype and shape of the input `x`, but with other means.
 
     Integers stay in the range of `x`, because they may be indices, unless all are equal. Python
     numbers and random keys do not change.
@@ -168,10 +168,10 @@ Pair = tuple[Value, ...]
 class Folding:
     """Evaluates two networks at once, and changes biases of the second to make sums equal.
 
-    Both networks are evaluated at two inputs. A change that differs between the inputs is no
-    constant, and is dropped. If a sum is equal in both networks before any change, the parameter of
-    this sum must not change. The parameters in `altered` were changed for an earlier sum, although
-    they must not change. At the next evaluation, these parameters must be in `unchanged`.
+    The networks are evaluated at two inputs. A change of a bias that differs between the inputs is
+    no constant, and is dropped. If a sum is equal in both networks before any change, the parameter
+    of this sum must not change. The parameters in `altered` were changed for an earlier sum,
+    although they must not change. At the next evaluation, these parameters must be in `unchanged`.
     """
 
     def __init__(
@@ -202,8 +202,8 @@ class Folding:
         same = all(v.zeroed is v.masked for v in values)
         masked = zeroed if same else evaluate_equation(eqn, [v.masked for v in values])
         if fact.given and not same:
-            # If a weight is normalized, for example, it also changes at kept channels. This change
-            # is not a constant of a removed channel.
+            # A weight that the program normalizes also changes at kept channels, but this change is
+            # no constant of a removed channel.
             masked = [jnp.where(m == 0, m, z) for m, z in zip(masked, zeroed, strict=True)]
         return list(map(Value, zeroed, masked))
 
@@ -237,5 +237,5 @@ class Folding:
         # An error may remain at kept channels, because a contribution was dropped, or its mean is
         # not exact. The error is set to zero, because after a nonlinearity the error would depend
         # on the inputs, and then no later constant would be folded. `jnp.where` makes a new array,
-        # because the sum was not equal in both networks before the change.
+        # because one array in both networks would mean that the sums were equal before the change.
         return tuple(Value(z, jnp.where(remains, z, m)) for z, m in pair)

@@ -63,7 +63,7 @@ def least_squares(
     running mean, the bias or the running mean is changed by the mean error of the outputs. The
     penalty λ is one value of `ridge` times the mean of Σ x̃² over the inputs that are not always
     zero. The value of `ridge` is chosen by the error on the last quarter of the batches (at least
-    one batch). Then W is computed from all batches.
+    one batch), and W is computed from all batches.
 
     Kernels are computed by Cholesky factorization on the host in float64, with one factorization
     for each group of a grouped convolution. The second moments of inputs and outputs are computed

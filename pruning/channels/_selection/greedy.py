@@ -228,9 +228,9 @@ class Inputs:
 class Block:
     """A least-squares problem: the best kernel of one matrix product without removed channels.
 
-    Let G = Σ x xᵀ + λ, let W₀ be the old kernel, and let S be the remaining inputs. Then the new
-    kernel is G_SS⁻¹ (G W₀)_S. The attributes `kernel` and `inverse` are the new kernel and G_SS⁻¹,
-    with zeros in the rows and columns of removed inputs.
+    With G = Σ x xᵀ + λ, the old kernel W₀ and the remaining inputs S, the new kernel is G_SS⁻¹ (G
+    W₀)_S. The attributes `kernel` and `inverse` are the new kernel and G_SS⁻¹, with zeros in the
+    rows and columns of removed inputs.
     """
 
     def __init__(
