@@ -104,10 +104,9 @@ def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerB
 def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBounds:
     """The bounds of an RMS norm, γ x/√(mean x² + eps): M = √d max|γ| and L = max|γ|/√eps.
 
-    RMS norm is defined by Zhang and Sennrich (2019).
-
-    The bounds are sharp: distances of outputs from the bias approach M if the mean square is large,
-    and the slope of the layer approaches L if the mean square tends to 0.
+    RMS norm is defined by Zhang and Sennrich (2019). The bounds are sharp: distances of outputs
+    from the bias approach M if the mean square is large, and the slope of the layer approaches L if
+    the mean square tends to 0.
 
     Args:
       scale: The factor γ of each feature.

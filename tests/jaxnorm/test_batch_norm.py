@@ -760,7 +760,6 @@ def test_functions_by_numpy_in_every_pair_of_options(name, shards):
 
 @pytest.mark.parametrize("shape", [(6, 3), (3, 2, 4, 3)])
 def test_each_part_of_batch_norm_has_its_own_scale_and_bias(shape):
-    """Recentering, rescaling, scale, bias and given statistics, in every combination."""
     rng = np.random.default_rng(6)
     x, axes = rng.normal(3, 2, shape), tuple(range(len(shape) - 1))
     scale, bias, mean, var = rng.uniform(0.5, 2, (4, 3))

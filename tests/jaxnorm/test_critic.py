@@ -352,10 +352,7 @@ def test_the_critic_of_a_lower_bound_is_the_best_in_training(monkeypatch):
 def test_the_critics_of_a_lower_bound_begin_at_the_samples_and_between_the_means(
     monkeypatch, key, factor
 ):
-    """The bound before any training, compared with NumPy.
-
-    With the factor 1, some distances between test samples and apexes are exactly 0.
-    """
+    """With the factor 1, some distances between test samples and apexes are exactly 0."""
     monkeypatch.setattr(lower, "train", lambda critic, params, *_, **__: params)
     near, far = np.array([[0.5, -0.5], [-0.5, 0.5]]), np.array([[2.4, 2.0], [-1.6, -2.0]])
     train = np.stack([near, far]) + 3

@@ -234,12 +234,9 @@ def test_an_infinite_element_makes_its_feature_infinite_under_jit(infinity):
         np.testing.assert_allclose(jax.jit(f)(*map(jnp.asarray, (x, y))), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("m", [30, 20])
+@pytest.mark.parametrize("m", [30, 20])  # an assignment problem, and a linear program
 def test_costs_are_in_float64_whatever_the_dtype_of_jax(m):
-    """In float32, the distances of points near 8192 would have errors as large as the distances.
-
-    Equal numbers of samples give an assignment problem, and unequal numbers a linear program.
-    """
+    """In float32, the distances of points near 8192 would have errors as large as the distances."""
     rng = np.random.default_rng(0)
     x, y = (8192 + rng.integers(0, 64, (n, 1)).astype(np.float32) / 64 for n in (30, m))
     x[0], y[0] = -8192, -8192

@@ -36,7 +36,6 @@ class LinenBlock(linen.Module):
 
 
 def applied(layer, variables, x) -> tuple[Any, Any]:
-    """The output and the updated statistics."""
     y, updated = layer.apply(variables, x, mutable="batch_stats")
     return y, updated["batch_stats"]
 

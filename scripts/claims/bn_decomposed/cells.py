@@ -23,7 +23,6 @@ TWO_ROWS = ((1.0, 0.5), (-1.0, 1.0))
 
 
 def circle(n: int) -> Float[Array, "n 2"]:
-    """Equally spaced points on the unit circle."""
     turn = 2 * math.pi * np.arange(n) / n
     return jnp.asarray(np.stack([np.cos(turn), np.sin(turn)], 1))
 

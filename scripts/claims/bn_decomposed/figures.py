@@ -20,10 +20,7 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 
 def accuracies_and_ranks(found: Any) -> str:
-    """Sentences with accuracies of the deepest networks, and ranks of their last hidden layers.
-
-    The ranks are measured before training.
-    """
+    """Sentences with accuracies of the deepest networks, and initial ranks of the last layers."""
     figure = found["figure_2"]
     runs, depth = figure["runs"], figure["depths"][-1] + 1
 

@@ -129,7 +129,6 @@ def _() -> Values:
 
 
 def invariant_batch(n: int) -> Array:
-    """An invariant representation in float64."""
     x = np.zeros((n, 3))
     x[0, 0], x[1:, 1] = 1, 1 / (n - 1)
     return jnp.asarray(x)

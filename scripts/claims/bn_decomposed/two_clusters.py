@@ -122,8 +122,7 @@ def _(key: Key[Array, ""]) -> Values:
 def unbalanced_rows(key: Array) -> tuple[np.ndarray, float, float]:
     """Two-valued neurons that separate sample 1 or sample n, and two sums Σc² of their heights c.
 
-    The heights are random. One sum is over the neurons that separate sample 1, and one is over the
-    neurons that separate sample n.
+    One sum is over neurons that separate sample 1, and one over neurons that separate sample n.
     """
     rng = generator(key)
     c = rng.uniform(0.2, 2, (4, 5))

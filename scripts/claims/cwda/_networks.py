@@ -83,10 +83,7 @@ def of_the_report(sentence: Callable[[dict[str, Any]], str]) -> Result:
 
 
 def pairs_of(measure: str, *pairs: str) -> Callable[[Layers], str]:
-    """A function that returns a sentence with the similarity of pairs of criteria.
-
-    The sentence gives the mean and the spread over layers.
-    """
+    """A function that returns a sentence on pairs of criteria: means and spreads over layers."""
 
     def sentence(layers: Layers) -> str:
         found = ((pair, [layer[measure][pair] for layer in layers]) for pair in pairs)

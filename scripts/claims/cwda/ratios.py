@@ -22,7 +22,6 @@ RATIO_DIMS = 9  # weights of a filter; few, so that l1/l2 and l2/l1 have differe
 
 
 def l1_mean() -> float:
-    """The mean E‖v‖₁ of a filter v."""
     return RATIO_DIMS * (2 / math.pi) ** 0.5
 
 

@@ -37,7 +37,6 @@ class Layer(NamedTuple):
 
 
 def affine(x: Array, scale: Array, bias: Array) -> Array:
-    """The affine map γ x + β along the last axis."""
     scale, bias = (jnp.broadcast_to(part, x.shape) for part in (scale, bias))
     return scale * x + bias
 

@@ -67,7 +67,6 @@ def distances_of_outputs(
 
 
 def excess(distance: np.ndarray, bound: np.ndarray) -> np.ndarray:
-    """The distances minus the bounds, divided by the bounds."""
     return (distance - bound) / np.maximum(bound, 1e-300)
 
 
