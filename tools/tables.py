@@ -102,7 +102,7 @@ def architectures(_: str) -> str:
 
 
 def streams(_: str) -> str:
-    """The table of residual streams. To make the table, each stream is pruned."""
+    """The table of residual streams. To make the table, each network is pruned."""
     from tools import stream_table
 
     return table(stream_table.HEADER, stream_table.rows())

@@ -133,7 +133,7 @@ _DEEPEST = {"model": "preact164", "batch_size": 64}
 _MNIST = replace(
     _CIFAR, dataset="mnist", model="mlp", momentum=0.0, weight_decay=0.0, augment=False
 )
-# For pruning: networks of He et al. (2016a), and of Simonyan and Zisserman (2015) with batch norm.
+# For pruning: VGG with batch norm, Simonyan and Zisserman (2015), and ResNet, He et al. (2016a).
 _PLAIN = replace(_CIFAR, learning_rate=0.1, drop_factor=10.0, drops=(0.5, 0.75))
 _VGG = replace(_PLAIN, model="vgg16", learning_rate=0.05)
 # In Section 4.3 of the unitization paper, the only augmentation is scale augmentation, and blocks
@@ -153,7 +153,7 @@ _IMAGENET = replace(
 _LARGE = replace(
     _IMAGENET, epochs=90, batch_size=256, learning_rate=0.1, drops=(1 / 3, 2 / 3), drop_factor=10.0
 )
-# A common baseline for ResNet-50: Goyal et al. (2017), with a cosine schedule and label smoothing.
+# A common baseline for ResNet-50, with a cosine schedule and label smoothing: Goyal et al. (2017).
 _COMPARED = replace(
     _LARGE,
     model="resnet50",

@@ -57,7 +57,7 @@ def test_padding_counts_for_no_class(monkeypatch):
 
 @pytest.fixture
 def seven_records(monkeypatch):
-    """Seven images of one colour each, with labels, whose views have two sizes."""
+    """Seven labelled images. Each image has one colour, and its views have two sizes."""
     colours = RNG.integers(0, 256, (7, 3)).astype(np.uint8)
     records = [{"image": i, "label": [5, 0, 3, 6, 1, 2, 4][i]} for i in range(7)]
     monkeypatch.setattr(

@@ -34,7 +34,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
-    """A model in evaluation mode as a function of its state and of images, and the state."""
+    """A function that evaluates a model, given its state and images, and the state."""
     graph, state = nnx.split(nnx.view(model, use_running_average=True))
     return lambda state, x: nnx.merge(graph, state)(x), state
 

@@ -68,7 +68,7 @@ def gpt_shapes() -> Params:
 
 
 def gpt(params: Params, tokens: jax.Array) -> jax.Array:
-    """GPT-2, Radford et al. (2019): layer norms, learned positions, tied embeddings."""
+    """GPT-2 with layer norms, learned positions and tied embeddings, Radford et al. (2019)."""
 
     def block(x: jax.Array, p: Params) -> tuple[jax.Array, None]:
         h = layer_norm(x, p["scale"], p["bias"])
@@ -97,7 +97,7 @@ def llama_block_shapes(d: int, heads: int) -> dict[str, tuple[int, ...]]:
 
 
 def llama(params: Params, tokens: jax.Array) -> jax.Array:
-    """LLaMA, Touvron et al. (2023): RMS norms, rotary positions, SwiGLU; layers in a scan."""
+    """LLaMA with RMS norms, rotary positions, SwiGLU and a scan, Touvron et al. (2023)."""
 
     def block(x: jax.Array, p: Params) -> tuple[jax.Array, None]:
         return llama_block(x, p), None

@@ -122,7 +122,7 @@ class Measured(NamedTuple):
 
 
 def measure(program: Callable, *arguments: Any) -> Measured:
-    """Compile `program` for the devices on which `arguments` are placed, and read the result."""
+    """Compile `program` for the devices of its `arguments`, and measure the compiled program."""
     start = time.perf_counter()
     compiled = jax.jit(program).trace(*arguments).lower().compile()
     seconds = time.perf_counter() - start

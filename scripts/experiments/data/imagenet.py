@@ -1,8 +1,8 @@
 """Large data sets as streams of batches.
 
 A batch depends on the seed and on the number of the batch, and not on earlier batches. Worker
-processes decode the images. The views (resized and cropped images) follow He et al. (2016a) and
-Simonyan and Zisserman (2015), as section 4.3 of the unitization paper does.
+processes decode the images. As in section 4.3 of the unitization paper, the views (resized and
+cropped images) follow Simonyan and Zisserman (2015) and He et al. (2016a).
 """
 
 import gc

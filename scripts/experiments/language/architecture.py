@@ -290,7 +290,7 @@ def rotary(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
-    """Rotary angles for position 1, Su et al. (2021), scaled as `rope_type` says.
+    """Rotary angles for position 1, scaled as `rope_type` says, Su et al. (2021).
 
     Raises:
       InputError: The code does not support `rope_type`, or only a part of a head is rotated.

@@ -113,9 +113,9 @@ def add_activations(model: Architecture, p: Params, x: Stream, activated: Array)
 def shares(model: Architecture, p: Params, h: Stream) -> Float[Array, "*b t experts"]:
     """The weights of the experts for every token; zero for experts to which the token is not sent.
 
-    The function `shares` takes a softmax over all experts and then keeps the largest weights.
-    Shazeer et al. (2017) take the softmax over the experts with the largest logits. The two methods
-    agree if the weights are divided by their sum.
+    The function `shares` takes a softmax over all experts and then keeps the largest weights. If
+    the weights are divided by their sum, they equal the softmax over the experts with the largest
+    logits, as in Shazeer et al. (2017).
     """
     found = jax.nn.softmax(linear(p, "mlp.gate", h), -1)
     values, experts = lax.top_k(found, model.experts_per_token)
@@ -189,14 +189,14 @@ def normalize(model: Architecture, p: Params, name: str, x: Array) -> Array:
 
 
 def layer_norm(model: Architecture, x: Array, weight: Array, bias: Array) -> Array:
-    """Layer norm, Ba et al. (2016): (x − mean) / √(var + eps), scaled and shifted."""
+    """Layer norm: (x − mean) / √(var + eps), scaled and shifted, Ba et al. (2016)."""
     x = x - x.mean(-1, keepdims=True)
     h = x * lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + model.eps)
     return h * to_rank(weight, x) + to_rank(bias, x)
 
 
 def rms_norm(model: Architecture, x: Array, weight: Array) -> Array:
-    """RMS norm, Zhang and Sennrich (2019): x / √(mean x² + eps), scaled."""
+    """RMS norm: x / √(mean x² + eps), scaled, Zhang and Sennrich (2019)."""
     scale = 1 + weight if model.traits.gemma else weight
     return x * lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + model.eps) * to_rank(scale, x)
 

@@ -24,7 +24,7 @@ def l1(strength: float) -> Callable[[list[Array]], Any]:
 
 
 def random_relu(key: Key[Array, ""], h: Array) -> Array:
-    """RReLU of Xu et al. (2015): negative values are divided by a number drawn from U(3, 8)."""
+    """RReLU: negative values are divided by a number drawn from U(3, 8), Xu et al. (2015)."""
     return jnp.where(h > 0, h, h / jax.random.uniform(key, h.shape, minval=3.0, maxval=8.0))
 
 
@@ -52,7 +52,7 @@ def cutout(key: Key[Array, ""], batch: Batch) -> Batch:
 
 
 def cutmix(key: Key[Array, ""], batch: Batch) -> Batch:
-    """CutMix of Yun et al. (2019) with squares of one size.
+    """CutMix with squares of one size, Yun et al. (2019).
 
     A square of each image is replaced by the same square of another image.
     """

@@ -35,8 +35,8 @@ def no_part(x: Array) -> Array:
     return x
 
 
-# For each part of batch norm, the function, and whether a layer with this part is homogeneous: if
-# the batch is multiplied by a positive number, the outputs are multiplied by the same number.
+# For each part of batch norm: the function, and whether a layer f with this part is positively
+# homogeneous, that is, f(c X) = c f(X) for c > 0.
 PARTS: dict[str, tuple[Callable[[Array], Array], bool]] = {
     "standardize": (jaxnorm.standardize, False),
     "rescale_rms": (jaxnorm.rescale_rms, False),

@@ -126,5 +126,5 @@ def _accuracies(blocks: dict[str, Any]) -> str:
 
 
 def _title(block: str) -> str:
-    """The title for accuracies at a stage, such as `Table_4:pruned`."""
+    """The title for accuracies at a stage, made from a key such as `Table_4:pruned`."""
     return block.replace("_", " ").replace(":", ", ")

@@ -146,7 +146,7 @@ def settings(
     caption: str = "Settings",
     head: tuple[str, str] = ("Setting", "Value"),
 ) -> str:
-    """A table of names and values of any type, without settings that have no effect."""
+    """A table of names and values of any type; settings without effect are left out."""
     unused = set() if entries.get("dataset") == "imagenet2012" else STREAMED
     unused = unused if entries.get("normalization") == "group_norm" else unused | GROUPED
     rows = [

@@ -44,8 +44,8 @@ def train_step(
       optimizer: Optimizer, whose state is part of `State`.
       graph: The network in training, without its arrays.
       mesh: A mesh with one axis, `data`, over which batches are sharded.
-      microbatches: Number of parts into which a device's images are divided. The statistics of all
-        images normalize every part.
+      microbatches: Number of parts into which a device's images are divided. Every part is
+        normalized by the statistics of all images.
     """
     steps = loader.count // recipe.batch_size
     gradient_of = _gradient(recipe, loader, graph, mesh, microbatches)

@@ -44,8 +44,8 @@ class Layout(NamedTuple):
       remat: Whether the inside of each block is recomputed in the backward pass.
       vmap_seeds: Whether several seeds train as one program.
       workers: Number of processes that read images, for streamed data sets.
-      microbatches: Number of parts into which a device's images of a step are divided. The
-        statistics of all images normalize every part.
+      microbatches: Number of parts into which a device's images of a step are divided. Every part
+        is normalized by the statistics of all images.
     """
 
     shard_state: bool = False

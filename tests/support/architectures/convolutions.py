@@ -50,7 +50,7 @@ def mean_pool(x):
 
 
 def vgg(x):
-    """Simonyan and Zisserman (2015), with batch norm."""
+    """VGG with batch norm, Simonyan and Zisserman (2015)."""
     for width in (8, 16):
         x = max_pool(conv_norm(conv_norm(x, width), width))
     x = nn.relu(nn.Dense(16)(x.reshape(len(x), -1)))
@@ -58,7 +58,7 @@ def vgg(x):
 
 
 def alexnet(x):
-    """Krizhevsky et al. (2012), with two convolutions of two groups."""
+    """AlexNet with two convolutions of two groups, Krizhevsky et al. (2012)."""
     x = max_pool(nn.relu(nn.Conv(8, (5, 5), (2, 2))(x)))
     x = nn.relu(nn.Conv(16, (3, 3), feature_group_count=2)(x))
     return nn.relu(nn.Conv(8, (3, 3), feature_group_count=2)(x))
@@ -73,7 +73,7 @@ def residual(x, width, stride=1, squeeze=False):
 
 
 def resnet(x, squeeze=False):
-    """He et al. (2016a), with basic blocks. `squeeze` gives the network of Hu et al. (2018)."""
+    """ResNet with basic blocks, He et al. (2016a); with `squeeze`, SE-ResNet, Hu et al. (2018)."""
     x = conv_norm(x, 8)
     for width, stride in ((8, 1), (16, 2), (16, 1)):
         x = residual(x, width, stride, squeeze)
@@ -81,7 +81,7 @@ def resnet(x, squeeze=False):
 
 
 def bottlenecks(x, groups=1):
-    """He et al. (2016a), with bottlenecks. `groups` gives the ResNeXt of Xie et al. (2017)."""
+    """ResNet with bottlenecks, He et al. (2016a); with `groups`, ResNeXt, Xie et al. (2017)."""
     x = conv_norm(x, 16)
     for width, stride in ((16, 1), (32, 2)):
         y = conv_norm(conv_norm(x, 8, 1), 8, 3, stride, groups)
@@ -101,7 +101,7 @@ def pre_activation(x):
 
 
 def densenet(x):
-    """Huang et al. (2017): two blocks of bottlenecks and the transition between them."""
+    """DenseNet with two blocks of bottlenecks and a transition, Huang et al. (2017)."""
     x = conv(x, 8)
     for block in range(2):
         for _ in range(2):
@@ -165,7 +165,7 @@ def shuffled(x, groups=2):
 
 
 def shufflenet(x):
-    """Zhang et al. (2018): grouped convolutions and shuffles."""
+    """ShuffleNet with grouped convolutions and shuffles, Zhang et al. (2018)."""
     x = conv_norm(x, 8, stride=2)
     for _ in range(2):
         y = shuffled(conv_norm(x, 8, 1, groups=2))
@@ -175,7 +175,7 @@ def shufflenet(x):
 
 
 def shufflenet_v2(x):
-    """Ma et al. (2018): half of the channels are unchanged, and then all channels are shuffled."""
+    """ShuffleNet V2: half of the channels are unchanged, and all are shuffled, Ma et al. (2018)."""
     x = conv_norm(x, 16, stride=2)
     for _ in range(2):
         a, b = jnp.split(x, 2, -1)
@@ -205,7 +205,7 @@ def squeezenet(x):
 
 
 def xception(x):
-    """Chollet (2017): separable convolutions with residuals."""
+    """Xception: separable convolutions with residuals, Chollet (2017)."""
     x = conv_norm(x, 8)
     y = nn.relu(x)
     for _ in range(2):
@@ -224,7 +224,7 @@ def convnext(x):
 
 
 def convnext_v2(x):
-    """Woo et al. (2023): the norm of each map is divided by the mean norm of the maps."""
+    """ConvNeXt V2: each map's norm is divided by the mean norm of the maps, Woo et al. (2023)."""
     x = nn.LayerNorm()(nn.Conv(8, (2, 2), (2, 2))(x))
     for _ in range(2):
         y = nn.LayerNorm()(nn.Conv(8, (7, 7), feature_group_count=8)(x))
@@ -252,7 +252,7 @@ class LayerScale(nn.Module):
 
 
 def repvgg(x):
-    """Ding et al. (2021), as in training, with three branches in each block."""
+    """RepVGG in training, with three branches in each block, Ding et al. (2021)."""
     x = conv_norm(x, 8)
     for _ in range(2):
         branches = norm(conv(x, 8)) + norm(conv(x, 8, 1)) + norm(x)
@@ -261,7 +261,7 @@ def repvgg(x):
 
 
 def weight_standardized(dtype: Any) -> Architecture:
-    """The BiT-ResNet of Kolesnikov et al. (2020), with standardized kernels."""
+    """The BiT-ResNet with standardized kernels, Kolesnikov et al. (2020)."""
 
     def kernel(w):
         centered = w - w.mean((0, 1, 2), keepdims=True)

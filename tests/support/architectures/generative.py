@@ -39,7 +39,7 @@ class NnxUNet(nnx.Module):
 
 
 def feature_pyramid(module, x):
-    """Lin et al. (2017): each feature map is added to the next larger one."""
+    """A feature pyramid: each map is added to the next larger map, Lin et al. (2017)."""
     maps = [conv_norm(x, 8, stride=2)]
     maps.append(conv_norm(maps[-1], 12, stride=2))
     sides = [nn.Conv(8, (1, 1))(y) for y in maps]
@@ -48,7 +48,7 @@ def feature_pyramid(module, x):
 
 
 def super_resolution(module, x):
-    """Shi et al. (2016): channels are rearranged into pixels."""
+    """Super-resolution by rearranging channels into pixels, Shi et al. (2016)."""
     x = nn.tanh(nn.Conv(8, (5, 5))(x))
     x = nn.tanh(nn.Conv(8, (3, 3))(x))
     x = nn.tanh(nn.Conv(16, (3, 3))(x))
@@ -95,7 +95,7 @@ def convolve(x, w):
 
 
 def equalized(dtype: Any) -> Architecture:
-    """The discriminator of Karras et al. (2018): gains are computed from the shapes of kernels."""
+    """A discriminator with gains that are computed from kernel shapes, Karras et al. (2018)."""
     shapes = {"a": (1, 1, 3, 8), "b": (3, 3, 8, 12), "c": (3, 3, 12, 12), "d": (12, 8), "e": (8, 1)}
     params = {name: normal(dtype, *shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
 
@@ -112,7 +112,7 @@ def equalized(dtype: Any) -> Architecture:
 
 
 def progressive_generator(dtype: Any) -> Architecture:
-    """The generator of Karras et al. (2018): each pixel's vector is normalized."""
+    """A generator that normalizes the vector of each pixel, Karras et al. (2018)."""
     shapes = {"a": (3, 3, 4, 8), "b": (3, 3, 8, 8), "c": (8, 3)}
     params = {name: normal(dtype, *shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
 
@@ -127,7 +127,7 @@ def progressive_generator(dtype: Any) -> Architecture:
 
 
 def style(dtype: Any) -> Architecture:
-    """The synthesis network of Karras et al. (2020), with modulated and demodulated kernels."""
+    """StyleGAN2's synthesis network, with modulated kernels, Karras et al. (2020)."""
     shapes = {"start": (4, 4, 8), "map": (6, 8), "w0": (3, 3, 8, 8), "w1": (3, 3, 8, 12)}
     shapes |= {"a0": (8, 8), "a1": (8, 8), "rgb": (12, 3), "n0": (), "b0": (8,), "b1": (12,)}
     params = {name: normal(dtype, *shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
@@ -157,7 +157,7 @@ def style(dtype: Any) -> Architecture:
 
 
 class Diffusion(nn.Module):
-    """A residual block of Ho et al. (2020), with group norms and an embedding of time."""
+    """A residual block with group norms and an embedding of time, Ho et al. (2020)."""
 
     @nn.compact
     def __call__(self, x, time):
@@ -176,7 +176,7 @@ def diffusion(dtype: Any) -> Architecture:
 
 
 def radiance_field(module, x):
-    """Mildenhall et al. (2020): the input is concatenated to the middle layer."""
+    """NeRF: the input is concatenated to the middle layer, Mildenhall et al. (2020)."""
     h = x
     for layer in range(4):
         h = nn.relu(nn.Dense(16)(h))

@@ -25,7 +25,7 @@ def sequence(dtype: Any) -> Any:
 
 
 class LinenRecurrent(nn.Module):
-    """Hochreiter and Schmidhuber (1997) or Cho et al. (2014), with Linen's cells."""
+    """LSTM, Hochreiter and Schmidhuber (1997), or GRU, Cho et al. (2014), by Linen's cells."""
 
     cell: Any
     dtype: Any
@@ -109,7 +109,7 @@ def elman(dtype: Any) -> Architecture:
 
 
 class SequenceToSequence(nn.Module):
-    """Sutskever et al. (2014): the decoder begins with the last state of the encoder."""
+    """A decoder that begins with the last state of the encoder, Sutskever et al. (2014)."""
 
     dtype: Any
 
@@ -127,7 +127,7 @@ def sequence_to_sequence(dtype: Any) -> Architecture:
 
 
 def wavenet(dtype: Any) -> Architecture:
-    """Van den Oord et al. (2016): gated, dilated causal convolutions, with residuals and skips."""
+    """WaveNet: gated, dilated convolutions, with residuals and skips, van den Oord et al. (2016)."""
     shapes = {"in": (1, INPUTS, WIDTH), "out": (WIDTH, CLASSES)}
     for i in range(2):
         shapes |= {f"w{i}": (2, WIDTH, 2 * WIDTH), f"r{i}": (WIDTH, WIDTH), f"s{i}": (WIDTH, WIDTH)}

@@ -18,7 +18,7 @@ def arrays(dtype: Any, **shapes: tuple[int, ...]) -> dict[str, Any]:
 
 
 def neural_operator(dtype: Any) -> Architecture:
-    """The Fourier neural operator, Li et al. (2021), with a matrix for each low frequency."""
+    """The Fourier neural operator, with a matrix for each low frequency, Li et al. (2021)."""
     modes = (2, 2, WIDTH, WIDTH)
     shapes = {"in": (INPUTS, WIDTH), "real": modes, "imag": modes, "skip": (WIDTH, WIDTH)}
     params = arrays(dtype, **shapes, out=(WIDTH, CLASSES))
@@ -41,7 +41,7 @@ def convolved(x: Any, kernel: Any) -> Any:
 
 
 def state_space(dtype: Any) -> Architecture:
-    """S4D, Gu et al. (2022): a convolution with the impulse response of a diagonal state space."""
+    """S4D: a convolution with the impulse response of a diagonal state space, Gu et al. (2022)."""
     shapes = {"in": (INPUTS, WIDTH), "step": (WIDTH, 1), "gain": (WIDTH, 1)}
     shapes |= dict.fromkeys(("decay", "frequency", "real", "imag"), (WIDTH, STATES))
     params = arrays(dtype, **shapes, mix=(WIDTH, 2 * WIDTH), out=(WIDTH, CLASSES))
@@ -58,7 +58,7 @@ def state_space(dtype: Any) -> Architecture:
 
 
 def hyena(dtype: Any) -> Architecture:
-    """Hyena, Poli et al. (2023): gates, and a long convolution whose kernel a network computes."""
+    """Hyena: gates, and a long convolution whose kernel a network computes, Poli et al. (2023)."""
     shapes = {"in": (INPUTS, 3 * WIDTH), "times": (SIZE, 3), "first": (3, 5), "second": (5, WIDTH)}
     params = arrays(dtype, **shapes, decay=(WIDTH,), out=(WIDTH, CLASSES))
 

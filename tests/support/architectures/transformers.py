@@ -78,7 +78,7 @@ def windows(x, size):
 
 
 def swin(module, x):
-    """Liu et al. (2021a): attention in shifted windows, without masks."""
+    """Swin: attention in shifted windows, without masks, Liu et al. (2021a)."""
     x = nn.Conv(WIDTH, (2, 2), (2, 2))(x)
     b, h, w, c = x.shape
     for shift in (0, 1):
@@ -100,7 +100,7 @@ def mixer(module, x):
 
 
 def gated_mlp(module, x):
-    """gMLP, Liu et al. (2021b): half of the channels, mixed over tokens, gates the other half."""
+    """gMLP: half of the channels, mixed over tokens, gates the other half, Liu et al. (2021b)."""
     x = embedded(module, x)
     for _ in range(2):
         u, v = jnp.split(nn.gelu(nn.Dense(24)(nn.LayerNorm()(x))), 2, -1)
@@ -110,7 +110,7 @@ def gated_mlp(module, x):
 
 
 def gpt(module, x):
-    """Radford et al. (2019), with an embedding that is also the kernel of the logits."""
+    """GPT-2 with an embedding that is also the kernel of the logits, Radford et al. (2019)."""
     embed = nn.Embed(WORDS, WIDTH)
     h = embed(x) + module.param("positions", nn.initializers.normal(), (1, TOKENS, WIDTH))
     for _ in range(2):
@@ -119,7 +119,7 @@ def gpt(module, x):
 
 
 def encoder_decoder(module, x, y):
-    """Vaswani et al. (2017), with norms before the layers."""
+    """A transformer with norms before the layers, Vaswani et al. (2017)."""
     embed = nn.Embed(WORDS, WIDTH)
     h, g = encoder_block(embed(x)), embed(y)
     g = g + attention(nn.LayerNorm()(g), mask=nn.make_causal_mask(y))
@@ -128,7 +128,7 @@ def encoder_decoder(module, x, y):
 
 
 def experts(module, x):
-    """A layer of experts like that of Fedus et al. (2022), but each token uses all experts."""
+    """A Switch layer in which each token uses all experts, after Fedus et al. (2022)."""
     x = embedded(module, x)
     shares = nn.softmax(nn.Dense(3)(x), -1)
     up = module.param("up", nn.initializers.lecun_normal(), (3, WIDTH, 12))
@@ -153,7 +153,7 @@ def sorted_experts(module, x):
 
 
 def normed_heads(module, x):
-    """OLMo 2, Walsh et al. (2024): norms of all queries and of all keys, and after the layers.
+    """OLMo 2: norms of queries and of keys, and norms after the layers, Walsh et al. (2024).
 
     Four heads of queries share two heads of keys in `jax.nn.dot_product_attention`.
     """
@@ -222,7 +222,7 @@ def equinox_block(dtype: Any) -> Architecture:
 
 
 def llama(dtype: Any) -> Architecture:
-    """Touvron et al. (2023) as a plain function: grouped queries, rotary positions, SwiGLU."""
+    """LLaMA with grouped queries, as a plain function, Touvron et al. (2023)."""
     shapes = {"embed": (WORDS, 8), "q": (8, 2, 2, 4), "k": (8, 2, 4), "v": (8, 2, 4)}
     shapes |= {"o": (2, 2, 4, 8), "gate": (8, 12), "up": (8, 12), "down": (12, 8)}
     shapes |= {"one": (8,), "two": (8,), "head": (8, WORDS)}

@@ -104,7 +104,7 @@ def modulated_outside(p, x):
 
 
 def conditional(p, x):
-    """CondConv, Yang et al. (2019): each image has a mixture of kernels, by `vmap`."""
+    """CondConv: each image has a mixture of kernels, by `vmap`, Yang et al. (2019)."""
     kernels = jnp.einsum("be,ehwio->bhwio", sigmoid(x.mean((1, 2)) @ p["r"]), p["w"])
     return tanh(jax.vmap(lambda x, kernel: convolve(x[None], kernel)[0])(x, kernels))
 
