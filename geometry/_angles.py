@@ -40,7 +40,7 @@ def gram(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
 
 
 def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
-    """Angles of all pairs of samples, in [0, π]: Eq. 11 of Nachum et al.
+    """Angles of all pairs of samples, in [0, π], as in Equation 11 of Nachum et al.
 
     Angles are computed from unit vectors u, v as 2 atan2(‖u − v‖, ‖u + v‖). The formula resolves
     angles of 1e-7 in float32 and 1e-15 in float64; the arccosine of a cosine would resolve only

@@ -19,7 +19,7 @@ _LONG_SUM = 10_000
 
 
 def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The expected Gram matrix after Gaussian weights and ReLU: Eq. 111 of Nachum et al.
+    """The expected Gram matrix after Gaussian weights and ReLU, Equation 111 of Nachum et al.
 
     The elements are K(x, y) = ‖x‖ ‖y‖ (√(1 − ρ²) + (π − arccos ρ) ρ) / π, where ρ is the cosine of
     x and y. K is the arc-cosine kernel of degree one (Cho and Saul, 2009). The diagonal of the Gram
@@ -38,8 +38,8 @@ def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The Gram matrix after recentering and ReLU at infinite width: `arccosine_kernel` of H G H.
 
-    The map is Eq. 8 of Nachum et al., scaled to keep the squared norms of the recentred batch. The
-    Gram matrix of the recentred batch is H G H with H = I − 11ᵀ/n. A batch of two samples has a
+    The map is Equation 8 of Nachum et al., scaled to keep the squared norms of the recentred batch.
+    The Gram matrix of the recentred batch is H G H with H = I − 11ᵀ/n. A batch of two samples has a
     right angle after one step.
 
     Example:

@@ -281,8 +281,9 @@ def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) 
     Besides deviations of the four entries, there are two kinds of deviation of the n − 1 samples.
     For numbers x, y, w and cᵢ with Σ cᵢ = 0, the first kind deviates by x cᵢ in variances, by y cᵢ
     in covariances with the odd sample, and by w (cᵢ + cⱼ) in other covariances. Deviations of the
-    second kind change only covariances of pairs, and their rows sum to zero. A layer maps each kind
-    to itself. Recentering does not change the second kind.
+    second kind change only covariances of pairs, and their rows sum to zero. A layer maps
+    deviations of each kind to deviations of this kind. Recentering does not change deviations of
+    the second kind.
     """
     (odd, both, other, pair), scale = _recentred(g, n, std)
     (_, by_other, by_both), (_, variance, _) = programs.entries(odd, other, both)

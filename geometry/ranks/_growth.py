@@ -178,12 +178,12 @@ def mean_rows_bound(n: int, gamma: float) -> float:
 
 @host_only()
 def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
-    """A lower bound on P(rank n) for ⌊α n/γ⌋ neurons: Theorem 3, Eq. 7a; γ = 0 gives Eq. 7b.
+    """A lower bound on P(rank n) for ⌊α n/γ⌋ neurons: Equations 7a and 7b of Theorem 3.
 
-    For γ > 0, the bound is 1 − exp(−n [(α/γ) log(1/α) + (α/γ − 1) log((α − γ)/(1 − γ))]). For γ =
-    0, the bound is 1 − exp(−n (α − 1 − log α)), which holds for all γ. The number γ is the smallest
-    probability of a cell. The bound holds for α > 1; the paper requires α ≥ 2. `rank_tail_bound` is
-    never above `rank_tail`, and runs on the host.
+    For γ > 0, the bound of Equation 7a is 1 − exp(−n [(α/γ) log(1/α) + (α/γ − 1) log((α − γ)/(1 −
+    γ))]). For γ = 0, the bound of Equation 7b is 1 − exp(−n (α − 1 − log α)), which holds for all
+    γ. The number γ is the smallest probability of a cell. The bound holds for α > 1; the paper
+    requires α ≥ 2. `rank_tail_bound` is never above `rank_tail`, and runs on the host.
 
     Raises:
       ValueError: n is not an integer or is below 1, α is not in (1, ∞), or γ is not in [0, 1/2].
@@ -207,9 +207,9 @@ def rank_tail(n: int, gamma: float, rows: int) -> float:
     """A lower bound on P(rank n) for `rows` neurons.
 
     The bound is the probability of at least n successes in `rows` trials, each of probability γ,
-    the smallest probability of a cell. The bound `rank_tail` is sharper than Eq. 7a, which is
-    Chernoff's bound of the same probability. For n ≥ 2, the bound holds even with 2γ in place of γ,
-    by `full_rank_probability`. `rank_tail` runs on the host.
+    the smallest probability of a cell. The bound `rank_tail` is sharper than Equation 7a, which is
+    Chernoff's bound of this probability. For n ≥ 2, the bound holds even with 2γ in place of γ, by
+    `full_rank_probability`. `rank_tail` runs on the host.
 
     Raises:
       ValueError: n or rows is not an integer or is below 1, or γ is not in [0, 1].

@@ -38,7 +38,7 @@ def step(x: Float[Array, "n m"]) -> Float[Array, "n 2*m"]:
     """One layer of the tree: all positive children, then all negative children (Definition 5).
 
     The children of a neuron are ReLU(x − μ) and ReLU(μ − x), where μ is the mean over the samples
-    (Eqs. 9 and 10).
+    (Equations 9 and 10).
 
     Example:
       >>> print(step(jnp.array([[0.0], [1.0], [5.0]])))

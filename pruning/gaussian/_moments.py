@@ -23,8 +23,8 @@ Parameter = int | float | Float[Array, "..."]
 def half_normal_moment(std: Parameter, order: Parameter) -> Float[Array, "..."]:
     """The moment E|x|^j of a Gaussian weight, where j is `order`.
 
-    The moment is σ^j 2^(j/2) Γ((j + 1)/2) / √π, where σ is `std`, and ∞ if j ≤ −1. Eq. 14 is the
-    moment of order 1, σ √(2/π). Eq. 15 is the variance σ² (1 − 2/π).
+    The moment is σ^j 2^(j/2) Γ((j + 1)/2) / √π, where σ is `std`, and ∞ if j ≤ −1. Equation 14 is
+    the moment of order 1, σ √(2/π). Equation 15 is the variance σ² (1 − 2/π).
 
     Example:
       >>> print(f"{half_normal_moment(1.0, 1):.4f}")
@@ -34,11 +34,12 @@ def half_normal_moment(std: Parameter, order: Parameter) -> Float[Array, "..."]:
 
 
 def chi_moment(std: Parameter, dims: Parameter, order: Parameter) -> Float[Array, "..."]:
-    """Moment E‖v‖₂^order of a Gaussian filter, Eq. 16: σ^j 2^(j/2) Γ((dims + j)/2) / Γ(dims/2).
+    """The moment E‖v‖₂^j of a Gaussian filter, where j is `order`.
 
-    The order j of the moment is any real number. The moment is ∞ if the order is at most −dims, or
-    if the moment overflows the dtype. For the variance, use `chi_variance`, because a difference of
-    two moments loses one digit for every factor of ten in dims.
+    By Equation 16, the moment is σ^j 2^(j/2) Γ((dims + j)/2) / Γ(dims/2). The order j is any real
+    number. The moment is ∞ if the order is at most −dims, or if the moment overflows the dtype. For
+    the variance, use `chi_variance`, because a difference of two moments loses one digit for every
+    factor of ten in dims.
 
     Raises:
       ValueError: `std` or `dims` is a negative number. Negative elements of an array give NaN
@@ -53,7 +54,7 @@ def chi_moment(std: Parameter, dims: Parameter, order: Parameter) -> Float[Array
 
 
 def chi_variance(std: Parameter, dims: Parameter) -> Float[Array, "..."]:
-    """Variance of the norm ‖v‖₂ of a Gaussian filter, Eq. 17.
+    """Variance of the norm ‖v‖₂ of a Gaussian filter, Equation 17.
 
     The variance of the norm grows with dims from σ² (1 − 2/π) to σ²/2.
 

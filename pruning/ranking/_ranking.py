@@ -72,9 +72,9 @@ def lowest(scores: Float[Array, " n"], *, ratio: int | float) -> Bool[Array, " n
 def overlap(
     a: Float[Array, " n"], b: Float[Array, " n"], *, ratio: int | float
 ) -> Float[Array, ""]:
-    """Fraction of the ⌊ratio · n⌋ lowest filters by `a` that are also lowest by `b`, Eq. 1.
+    """Fraction of the ⌊ratio · n⌋ lowest filters by `a` that are also lowest by `b`.
 
-    The overlap is defined by Huang et al. (2020), and is a number in [0, 1]. Let m = ⌊ratio · n⌋.
+    Equation 1 of Huang et al. (2020) defines the overlap, a number in [0, 1]. Let m = ⌊ratio · n⌋.
     Independent rankings have the mean overlap m/n, and any two rankings have an overlap of at least
     2 − n/m. Therefore a large overlap is informative only if the ratio is small. The overlap is NaN
     if a score is NaN.

@@ -23,7 +23,7 @@ class WeightsError(ValueError):
 def default_max_bytes(path: Path) -> int:
     """The default limit on the bytes of all arrays.
 
-    The limit on memory is 32 MiB larger, for names and parsers.
+    The limit on memory is larger by 32 MiB, which names and parsers may need.
     """
     return 32 * 2**20 + 4 * file_bytes(path)
 

@@ -69,7 +69,7 @@ class Chain(NamedTuple):
 def start_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
     """The chain that an equation starts, or None.
 
-    A chain starts at a real product of activations and a kernel with one axis of outputs.
+    A chain starts at a product of real activations and a kernel with one axis of outputs.
     """
     linear_of = rule_of(eqn).linear
     if linear_of is None or not makes_reals(eqn):

@@ -210,10 +210,10 @@ class Folding:
     def absorb(self, subtracted: bool, addend: Addend, pair: Pair) -> Pair:
         """The sum of activations and a parameter, after the parameter is changed.
 
-        The change of the parameter is the mean of `zeroed` − `masked`, the sums in the two networks
-        of `Value`. If the mean differs by more than rounding between the two inputs, the parameter
-        does not change. If the program subtracts a running mean, `zeroed` is first set to zero at
-        removed channels.
+        The change of the parameter is the mean difference `zeroed` − `masked` of the sums in the
+        two networks. If the mean differs by more than rounding between the two inputs, the
+        parameter does not change. If the program subtracts a running mean, `zeroed` is first set to
+        zero at removed channels.
         """
         leaf, array = addend.leaf, jnp.asarray(self.leaves[addend.leaf])
         removed = removed_elements(array, self.paths[leaf], self.masks)

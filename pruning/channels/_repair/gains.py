@@ -51,7 +51,7 @@ class Gain(NamedTuple):
 
     @property
     def maker(self) -> Kernel:
-        """The kernel of the outputs."""
+        """The kernel, which must not be None."""
         assert self.kernel is not None
         return self.kernel
 
@@ -112,7 +112,7 @@ class Gains:
         return results
 
     def read(self, gain: Gain, after: Gain) -> None:
-        """Record the gains of outputs before and after an equation that reads the outputs.
+        """Record the gain `after` an equation that reads outputs of a kernel with the gain `gain`.
 
         Several equations may read the same outputs only after the gain is complete.
         """

@@ -3,8 +3,8 @@
 The whole network and the pruned network, in which removed channels are zero, are evaluated on the
 same inputs. Layer by layer, a linear least-squares problem gives a new kernel of the pruned
 network. The inputs of the problem are computed by the pruned network, whose earlier layers already
-have new kernels. The targets of the problem are the layer's outputs in the whole network. The
-least-squares fit follows Luo et al. (2017), ThiNet, and He et al. (2017).
+have new kernels. The targets of the problem are the layer's outputs in the whole network. The fit
+follows ThiNet, Luo et al. (2017), and He et al. (2017).
 """
 
 from collections.abc import Callable, Sequence, Sized
@@ -54,7 +54,7 @@ def least_squares(
     *,
     ridge: Sequence[int | float] = RIDGE,
 ) -> Tree:
-    """Fit the kernels that read removed channels to data. The next step is `remove_channels`.
+    """Fit the kernels that read removed channels to data. Call `remove_channels` afterwards.
 
     The function fits every convolution and every product with a kernel whose inputs change, in the
     order of the program. The new kernel W minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all positions.
@@ -67,8 +67,8 @@ def least_squares(
 
     Kernels are computed by Cholesky factorization on the host in float64, with one factorization
     for each group of a grouped convolution. The second moments of inputs and outputs are computed
-    on the devices that hold the batches. The activations of all batches are in memory at once, in
-    both networks, as long as later equations need the activations.
+    on the devices that hold the batches. In both networks, the activations of all batches are in
+    memory until no later equation needs them.
 
     The arguments `apply`, `params`, `groups` and `keep` are the same as for `fold_constants`.
 
@@ -83,10 +83,10 @@ def least_squares(
     Raises:
       ValueError: `ridge` is empty or has a negative number. `batches` is empty, or has only one
         batch although there are several values of `ridge`. The shapes of batches differ. A kernel
-        with removed inputs is read inside a loop, a branch or a `shard_map`, or more than once, or
-        is computed from other parameters. Second moments are not finite, or there are too few rows
-        for a `ridge` of zero. `apply` cannot be traced at these arguments. `mask_channels` would
-        raise an error.
+        with removed inputs is computed from other parameters, is read more than once, or is read
+        inside a loop, a branch or a `shard_map`. Second moments are not finite, or there are too
+        few rows for a `ridge` of zero. `apply` cannot be traced at these arguments. `mask_channels`
+        would raise an error.
       TypeError: `mask_channels` would raise a TypeError.
 
     Example:

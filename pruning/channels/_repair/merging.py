@@ -49,12 +49,12 @@ def merge_channels(
     Channels are compared by their biases and their scaled filters. If the network divides the
     outputs of a filter by a running standard deviation, the norm of the scaled filter is the gain
     times this standard deviation. For a batch norm, this is about the learned scale. Without a
-    running variance, the filter is only multiplied by the gain of its outputs. If the inputs of the
-    layer are white, the distance between two scaled filters is the root mean square difference
-    between the inputs of the nonlinearity in the two channels, if additive shifts are ignored.
-    Running means are merged with the filters. Merged filters are scaled such that, for white
-    inputs, the variance of their outputs is the mean of the running variances of the filters that
-    were merged. Equal channels are merged without loss.
+    running variance, the filter is only multiplied by the gain of its outputs. For white inputs of
+    the layer, and without additive shifts, the distance between two scaled filters is the root mean
+    square difference between the inputs of the nonlinearity in the two channels. Running means are
+    merged with the filters. Merged filters are scaled such that, for white inputs, the variance of
+    their outputs is the mean of the running variances of the filters that were merged. Equal
+    channels are merged without loss.
 
     The arguments `apply`, `params`, `groups` and `keep` are the same as for `fold_constants`.
 
@@ -71,8 +71,8 @@ def merge_channels(
     Raises:
       ValueError: An operation without a kernel, such as a norm or a product of queries with keys,
         sums over channels, and some of these channels are removed. A constant or random bits vary
-        along removed channels. A kernel with removed inputs is read inside a loop, a branch or a
-        `shard_map`, or more than once, or is computed from other parameters. Filters are not
+        along removed channels. A kernel with removed inputs is computed from other parameters, is
+        read more than once, or is read inside a loop, a branch or a `shard_map`. Filters are not
         finite. A plan has another shape, negative or infinite numbers, or a row or a column of
         zeros. The groups were not read from `params`. `apply` cannot be traced at these arguments.
         `remove_channels` would raise an error.
