@@ -75,7 +75,8 @@ def networks() -> list[Pair]:
 def trees() -> list[Pair]:
     """`tree_gram` at one large depth, compared with brute force at depth 14.
 
-    The second pair compares one vmapped call for many batches, at a smaller depth, with that call.
+    The second pair compares one vmapped call for many batches at a smaller depth with one call at
+    the large depth.
     """
     points = jnp.asarray(np.random.default_rng(0).normal(size=(TREES, POINTS)), jnp.float32)
     one = jax.jit(lambda x: geometry.tree_gram(x, DEPTH))

@@ -2,7 +2,7 @@
 
 libtpu compiles for any TPU topology, and the CUDA plugin compiles for an H100; neither compiler
 needs the device. One process compiles either for TPUs or for GPUs. The devices of a topology cannot
-store arrays. Therefore `measure` takes shapes, which `place` makes.
+store arrays, so `measure` takes shapes, which `place` makes.
 """
 
 import multiprocessing

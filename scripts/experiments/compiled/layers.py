@@ -120,11 +120,10 @@ def floor(name: str, shape: Shape, mode: Mode) -> int:
     """The smallest possible HBM traffic in units of n, the bytes of x, if all arrays are in HBM.
 
     In training, batch norm reads x for the sums, and x again to write y. The backward pass reads x
-    and dy for the sums, and x and dy again to write dx. The total is 8 n, also for a unitized layer
-    of images. A unitized layer of vectors reads x for the sums, then for the norms, and then for
-    the result, and reads x and dy once more in the backward pass. The traffic is 4 n forward and 7
-    n backward. In inference, batch norm reads x and writes y: 2 n. A unitized layer also reads x
-    for the norms: 3 n.
+    and dy for the sums, and x and dy again to write dx. For batch norm and for a unitized layer of
+    images, the total is 8 n. A unitized layer of vectors needs 4 n forward, because it also reads x
+    for the norms, and 7 n backward, because it reads x and dy once more. In inference, batch norm
+    reads x and writes y (2 n), and a unitized layer also reads x for the norms (3 n).
     """
     if mode == "inference":
         return 3 if is_unitized(name) else 2

@@ -127,7 +127,7 @@ def sequence_to_sequence(dtype: Any) -> Architecture:
 
 
 def wavenet(dtype: Any) -> Architecture:
-    """WaveNet: gated, dilated convolutions, with residuals and skips, van den Oord et al. (2016)."""
+    """WaveNet: gated, dilated convolutions with residuals and skips, van den Oord et al. (2016)."""
     shapes = {"in": (1, INPUTS, WIDTH), "out": (WIDTH, CLASSES)}
     for i in range(2):
         shapes |= {f"w{i}": (2, WIDTH, 2 * WIDTH), f"r{i}": (WIDTH, WIDTH), f"s{i}": (WIDTH, WIDTH)}
