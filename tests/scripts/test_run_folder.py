@@ -266,6 +266,13 @@ def test_a_folder_with_whole_checkpoints_or_results_has_a_recipe(names, trained,
     assert (tmp_path / "recipe.json").exists() == (not trained)
 
 
+def test_a_recipe_of_another_program_is_not_replaced(images, tmp_path):
+    (tmp_path / "recipe.json").write_text('{"flour": "500 g"}')
+    with pytest.raises(InputError, match=r"^--out must .*recipe\.json is not the recipe of a run$"):
+        run_folder.prepare(tmp_path, SMALL, images, vmapped_seeds=1)
+    assert (tmp_path / "recipe.json").read_text() == '{"flour": "500 g"}'
+
+
 def test_after_a_divergence_a_lower_rate_starts_in_the_same_folder(images, tmp_path):
     steep = replace(SMALL, learning_rate=1e30, normalization="none")
     run_folder.prepare(tmp_path, steep, images, vmapped_seeds=1)

@@ -63,6 +63,10 @@ def prepare(
                 if before["init_from"]
                 else f"--init-from must be omitted, because the run in {out} started without it"
             )
+    elif existing is not None and "vmapped_seeds" not in existing:
+        raise InputError(
+            f"--out must be a new folder or the folder of a run; {path} is not the recipe of a run"
+        )
     # No network in this folder was trained with other settings, so the recipe may be replaced.
     if is_main_process() and existing != (existing or {}) | settings:
         files.write(path, json.dumps(settings, indent=1, allow_nan=False) + "\n")
