@@ -161,7 +161,6 @@ def default_devices() -> list[Any]:
 
 
 def empty(program: Program, inputs: Inputs) -> CentralMoments:
-    """The state of moments before any draw."""
     shape = jax.eval_shape(partial(_chunk, program), inputs, 0, 0)
     return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shape)
 

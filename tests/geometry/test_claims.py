@@ -131,8 +131,6 @@ def test_claims_are_frozen_and_every_source_is_measured_once():
 
 @pytest.mark.parametrize("kind", [Computed, Sampled])
 def test_functions_of_one_name_are_not_confused(kind, key):
-    """Two claims with functions of the same name f are each decided by their own function."""
-
     def claim(name, value):
         def f(key):
             number = value + 0 * jax.random.uniform(key)

@@ -304,7 +304,6 @@ def by_number(params, groups):
 )
 @pytest.mark.parametrize("absolute", [False, True])
 def test_a_network_is_pruned_to_a_budget_step_by_step(cost, absolute):
-    """A budget is a share of the whole network's cost, or a number in the unit of the cost."""
     apply, params, x = prunable.model("vgg")
     whole, seen = cost(pruning.cost(apply, params, x)), []
 

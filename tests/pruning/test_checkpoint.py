@@ -79,7 +79,6 @@ def test_arrays_keep_their_names_whatever_the_order_of_a_dictionary(tmp_path):
 
 
 def flip(path):
-    """Exchange one byte in the middle of a file."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)

@@ -374,8 +374,6 @@ def test_unitized_norms_keep_their_channels():
 
 
 def test_scalars_couple_nothing():
-    """Scalars, such as a gate or the slope of a PReLU, belong to no group."""
-
     def apply(p, x):
         h = p["gate"] * (x @ (p["a"] * p["gate"]))
         h = jnp.where(h > 0, h, h * p["slope"]) + p["slope"]

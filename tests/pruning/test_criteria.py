@@ -58,7 +58,6 @@ def test_points_of_a_grid_satisfy_the_condition_of_vardi_and_zhang(points):
 
 
 def test_shorter_steps_settle_where_whole_steps_of_newton_go_to_and_fro():
-    """For these filters, full Newton steps alone would not converge in 100 rounds."""
     filters = np.array([[1.4, 1.3], [0.5, 1.2], [-0.8, -1.0], [-0.7, -0.8]])
     assert slope(geometric_median(jnp.asarray(filters)), filters) < 1e-12
 
@@ -169,7 +168,6 @@ def test_float32_distances_survive_clusters_far_from_the_origin(key):
 
 @pytest.mark.parametrize("distance", 10.0 ** -np.arange(0, 6, 0.5))
 def test_near_filters_keep_their_digits_in_float32(distance, key):
-    """The relative error is at most 64 times the machine epsilon, however near the filters are."""
     far, near = jax.random.normal(key, (2, 8, 20))
     filters = (far[:1] + distance * near).at[0].set(-far[1]).astype(jnp.float32)
     expected = gm(filters.astype(float))

@@ -85,7 +85,6 @@ def test_wanda_of_a_kernel_that_is_cast_and_transposed():
 
 
 def test_wanda_of_a_kernel_that_is_used_twice_counts_both_uses():
-    """If two layers use a kernel, the score of a channel is the sum over both layers."""
     rng = np.random.default_rng(3)
     params = {
         "a": rng.normal(size=(4, 5)),
@@ -178,7 +177,6 @@ def test_what_cannot_be_scored_is_refused():
 
 
 def test_scores_are_averaged_over_batches():
-    """`mean_scores` averages Wanda's scores over batches. An empty list raises an error."""
     apply, params, x = prunable.model("vgg")
     groups = pruning.coupled_channels(apply, params, x)
 

@@ -616,8 +616,6 @@ PLAN = np.array([[1.0, 0.0], [0.0, 1.0], [0.25, 0.75], [2.0, 0.0], [0.0, 1.0]])
 
 
 def planned(seen):
-    """A function that returns `PLAN` and adds the features to the list `seen`."""
-
     def plan(features, keep):
         seen.append(features)
         return PLAN

@@ -504,7 +504,6 @@ RESUMED = {"parts": network_of_parts} | {
     ],
 )
 def test_an_interrupted_run_resumes(tmp_path, name):
-    """A resumed run ends with the same network as an uninterrupted run."""
     apply, params, x = RESUMED[name]()
     steps = []
 
@@ -751,7 +750,6 @@ def test_nan_scores_are_refused_with_the_layer_s_name():
 @pytest.mark.parametrize("name", ["recalibrate", "fine_tune"])
 @pytest.mark.parametrize("whole", [True, False])
 def test_what_retrains_must_return_the_smaller_tree(name, whole):
-    """The function must return the smaller tree, not the large tree, and not None."""
     params = {"a": np.ones((2, 8)), "b": np.ones((8, 3))}
 
     def mlp(params, x):

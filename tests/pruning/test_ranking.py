@@ -161,7 +161,6 @@ def test_comparisons_can_be_batched_compiled_and_have_gradient_zero(compare, key
 
 
 def test_infinite_scores_are_ranked_as_the_largest_and_the_smallest():
-    """Infinite scores rank like very large and very small scores, in every comparison."""
     a, b = jnp.array([np.inf, 1, 2, -np.inf, 3]), jnp.array([-np.inf, 5, np.inf, 0, 2])
     finite = [jnp.nan_to_num(x, posinf=9, neginf=-9) for x in (a, b)]
     for compare in (spearman, kendall, partial(overlap, ratio=0.4)):

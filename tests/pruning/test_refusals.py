@@ -284,8 +284,6 @@ def test_a_cost_of_groups_that_are_excluded_is_refused_with_the_cure():
 
 
 def test_pruning_again_compiles_nothing(caplog):
-    """A second run with the same arguments compiles nothing, even for a network with a loop."""
-
     def apply(p, x):
         layer = lambda h, w: (jax.nn.relu(h @ w), None)  # noqa: E731
         return jax.lax.scan(layer, jax.nn.relu(x @ p["a"] + 1), p["c"][None])[0] @ p["b"]

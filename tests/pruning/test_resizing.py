@@ -596,8 +596,6 @@ def test_a_sum_without_terms_that_are_not_zero_is_refused():
 @pytest.mark.parametrize("index", range(3))
 @pytest.mark.parametrize("count", [0, 1, 4])
 def test_branches_and_loops_of_unknown_length_run_resized(index, count):
-    """Branches with their own kernels and a `while` loop with a kernel and a limit run resized."""
-
     def apply(p, x, index, count, limit):
         h = jnp.tanh(x @ p["a"])
         branches = [
@@ -662,8 +660,6 @@ def test_what_is_rematerialized_stays_so_by_the_same_policy():
 
 
 def test_of_several_states_each_may_be_whole_or_small():
-    """The resized function accepts each of two states at the whole width or at the small width."""
-
     def step(p, state, memory, x):
         h = jnp.tanh(x @ p["a"] + state["h"])
         c = jnp.sin(h @ p["b"] + memory)

@@ -121,8 +121,6 @@ def largest_of_pairs(h):
 
 
 def looped(h):
-    """Activations that are doubled in a loop."""
-
     def small(carry):
         step, y = carry
         return (step < 5) & (jnp.abs(y[:, 0, :0]).sum() < 9)
@@ -281,7 +279,6 @@ def windows(p, h):
 
 
 def branched(p, h):
-    """A branch that returns zeros, and a branch that returns activations."""
     return lax.cond(p["t"][0] > 9, jnp.zeros_like, jnp.exp, h)
 
 

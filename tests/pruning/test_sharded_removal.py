@@ -99,7 +99,7 @@ def test_a_sharded_array_stays_in_its_kind_of_memory(count):
 
 
 def tensor_parallel(p, x):
-    """A network whose inner outputs and last inputs are split over four devices."""
+    """A network that splits the channels between its last two layers over four devices."""
     body = lambda h, c, b: jax.lax.psum(jax.nn.relu(h @ c) @ b, "m")  # noqa: E731
     specs = (P("d"), P(None, "m"), P("m", None))
     h = jax.nn.relu(x @ p["a"])

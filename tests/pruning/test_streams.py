@@ -123,7 +123,6 @@ def test_its_derivative_is_that_of_the_masked_network():
 
 
 def test_a_network_is_pruned_in_two_steps():
-    """A network that needs `resize` is pruned in two steps."""
     apply = partial(network, layer_norm)
     pruned = prune(apply, PARAMS, X, ratios=(0.25, 0.5), resize=True)
     assert pruned.params["a"].shape == (4, 4)

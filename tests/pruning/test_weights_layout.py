@@ -23,7 +23,6 @@ def ones(*shape):
 
 
 def shapes(arrays, **options):
-    """The shapes that `load` returns, by name."""
     return {name: array.shape for name, array in load(arrays, dense=True, **options).items()}
 
 

@@ -64,7 +64,6 @@ def test_the_compiler_counts_less_for_fewer_channels(abstract):
 
 
 def test_programs_are_called_in_turn_after_one_call_that_does_not_count(monkeypatch):
-    """The first call of each program is slow and does not count. Later, the programs take turns."""
     clock, calls = [0.0], []
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
 

@@ -111,7 +111,6 @@ def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] =
 
 
 def macs(program: Program) -> int:
-    """The multiply-accumulates of a traced program."""
     return sum(_of_equation(eqn) for eqn in program.eqns)
 
 

@@ -131,7 +131,6 @@ class Products:
                 self.slopes[i, k] = counts / sizes
 
     def __call__(self, widths: Widths) -> np.ndarray:
-        """The values of all products at given widths of the groups."""
         return self.factors * (self.slopes @ np.array([*widths, 1])).prod(1)
 
 

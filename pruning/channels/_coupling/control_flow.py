@@ -118,7 +118,6 @@ def scan_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
 
 
 def while_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
-    """The channel ids of the results of a `while` loop."""
     condition, constants, start = while_parts(eqn, values)
 
     def body(carry: list[ChannelIds]) -> list[ChannelIds]:

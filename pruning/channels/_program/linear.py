@@ -106,7 +106,6 @@ class Convolution(NamedTuple):
         return jnp.repeat(maps, math.prod(self.window)).reshape(self.groups, -1)
 
     def output_axes(self) -> tuple[Axes, Axes]:
-        """The axis of the outputs, in the kernel and in the result."""
         return (self.axes[1][0],), (self.axes[2][1],)
 
 

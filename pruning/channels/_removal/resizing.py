@@ -201,12 +201,10 @@ class Resizing:
         self.sizes, self.sets = sizes, sizes.sets
 
     def run(self, program: Program, values: Sequence[Sized]) -> list[Sized]:
-        """The results of `program`, evaluated on smaller arrays."""
         constant = lambda x: Sized(x, ids_of_constant(x))  # noqa: E731
         return interpret(program, values, constant, self.step, enter_calls=False)
 
     def step(self, eqn: Equation, values: Sequence[Sized]) -> Sequence[Sized]:
-        """The results of an equation, evaluated on smaller arrays."""
         arrays, operands = [v.array for v in values], [v.ids for v in values]
         call, block = call_of(eqn), BLOCKS.get(eqn.primitive.name)
         whole = all(np.shape(a) == shape_of(v) for a, v in zip(arrays, eqn.invars, strict=True))

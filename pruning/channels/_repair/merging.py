@@ -171,7 +171,6 @@ class Merging:
         self.merges: list[Merge] = []
 
     def choose(self, cut: Sequence[tuple[ChannelGroup, np.ndarray]], plan: Plans) -> None:
-        """Choose a plan for every group with removed channels."""
         for group, keep in cut:
             features = self.features(group)
             if not np.isfinite(features).all():
@@ -198,7 +197,7 @@ class Merging:
         return np.concatenate(columns, 1).view(np.float64)  # real and imaginary parts
 
     def filters(self, i: int) -> np.ndarray:
-        """Parameter `i`; a kernel with a gain is scaled as for the comparison of filters."""
+        """Parameter `i`, scaled for the comparison of channels if it is a kernel with a gain."""
         gain, leaf = self.found.get(i), self.leaves[i]
         if gain is None:
             return np.asarray(leaf, np.complex128 if jnp.iscomplexobj(leaf) else np.float64)
