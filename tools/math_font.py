@@ -20,8 +20,8 @@ SIGNS = (
     "\u0302\u0303\u0304\u0305\u0307"
 )
 RANGES = (
-    (0x20, 0x7E),  # ASCII
-    (0x391, 0x3A1),  # Greek
+    (0x20, 0x7E),  # ASCII.
+    (0x391, 0x3A1),  # Greek.
     (0x3A3, 0x3A9),
     (0x3B1, 0x3C9),
     (0x1D434, 0x1D454),  # italic letters, which browsers use for variables of one letter

@@ -24,8 +24,8 @@ Kind = TypeVar("Kind", dict, list)
 
 LOCK = ".in-use"
 WIDTH = 100  # Maximum length of a line that holds more than one record, in characters.
-# A list of at least this many numbers is a curve. Pages do not quote the numbers of a curve, so
-# these numbers are written with fewer digits.
+# A list of at least `CURVE` numbers is a curve. Pages do not quote the numbers of a curve, so these
+# numbers are written with fewer digits.
 CURVE = 9
 # errors that some network file systems raise when a file is locked
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)

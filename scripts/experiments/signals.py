@@ -40,8 +40,8 @@ def _end_imports(signum: int, _: object) -> None:
 def ctrl_c_ends(line: str) -> Iterator[None]:
     """Within this context, Ctrl-C prints `line` and ends the process.
 
-    After the context, the earlier handler applies again. But if it was the handler of
-    `before_imports`, the default action of SIGINT applies.
+    After the context, the earlier handler applies again, or the default action of SIGINT if the
+    earlier handler was the one of `before_imports`.
     """
     before = signal.signal(signal.SIGINT, lambda signum, _: end_at_once(line, signum))
     try:

@@ -55,7 +55,7 @@ ENVIRONMENT = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # Two processes may use libtpu at once.
-    "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",  # CUDA's libraries are not needed, because nothing runs
+    "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",  # Nothing runs, so CUDA's libraries are not needed.
 }
 INSTALL = "pip install --constraint constraints.txt --editable '.[scripts,compiled]'"
 

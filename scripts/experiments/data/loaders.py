@@ -193,10 +193,7 @@ def local_shard() -> Shard:
 
 
 def standardize(x: Num[Array, "n h w 3"]) -> Float[Array, "n h w 3"]:
-    """Pixels from 0 to 255, standardized by the moments of ImageNet's pixels.
-
-    The moments are the mean and the standard deviation.
-    """
+    """Pixels from 0 to 255, standardized by means and standard deviations of ImageNet's pixels."""
     mean, deviation = (255 * np.array([[[c]]], np.float32) for c in (MEAN, DEVIATION))
     return (x.astype(jnp.float32) - mean) / deviation
 

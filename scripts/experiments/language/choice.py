@@ -1,4 +1,4 @@
-"""Chooses the units that remain, in one pass over the layers of the whole decoder."""
+"""Chooses the units (layers, heads, channels, experts) that remain, in a pass over the decoder."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Removes units of a decoder from its arrays, and does not change what other units compute.
+"""Removes units (layers, heads, channels, experts) from a decoder; other units compute the same.
 
 An RMS norm divides by the root of a mean over the width, so its result depends on the width. The
 residual stream has d channels in the whole decoder and k channels in the smaller decoder, and x /

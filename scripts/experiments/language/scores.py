@@ -1,4 +1,4 @@
-"""Scores of units, computed from their weights or from their activations for calibration text.
+"""Scores of units (heads, channels, experts), from weights or from activations for a text.
 
 A score is one number for each unit. The units with the largest scores remain in the model. The
 array `gram` is Σ x xᵀ over all tokens, where x is the input of an output projection.

@@ -134,7 +134,7 @@ def _unitized(per_pixel: bool, num_features: int, *, rngs: nnx.Rngs, **options: 
 
 
 def _bounded_factor(alpha: Array, square: Array) -> Array:
-    """Eq. 9, with alpha clipped to the range [0.1, 1], in which outputs are bounded."""
+    """Equation 9, with alpha clipped to the range [0.1, 1], in which outputs are bounded."""
     return bounded(jnp.clip(alpha, 0.1, 1), square)
 
 
@@ -337,11 +337,11 @@ def _measured(
     """Distances between outputs of a layer, and bounds on the distance that one epoch causes.
 
     The first three elements of `outputs` are computed with statistics of the whole training set:
-    before the epoch, after the epoch and after one more step. The last two are computed with
-    running averages: after the epoch, and after updates with frozen weights. The baseline is the
-    distance between two halves of the probe samples, which shows the error that a small number of
-    samples causes. The noise floor is the distance that running averages cause if the weights are
-    frozen.
+    before the epoch, after the epoch and after one more step. The last two elements are computed
+    with running averages: after the epoch, and after updates with frozen weights. The baseline is
+    the distance between two halves of the probe samples, which shows the error that a small number
+    of samples causes. The noise floor is the distance that running averages cause if the weights
+    are frozen.
     """
     x, y, z, running, frozen = (part.reshape(len(part), -1) for part in outputs)
     half = len(y) // 2

@@ -104,7 +104,7 @@ def _about_mean(a: Float[np.ndarray, "s n"]) -> Float[np.ndarray, "s n"]:
 def interval(
     x: Float[np.ndarray, "groups n"], y: Float[np.ndarray, "groups n"]
 ) -> dict[str, float]:
-    """The correlation of all elements, and an interval from bootstrap samples of whole groups."""
+    """The correlation of x and y, and an interval from a bootstrap that resamples groups."""
     rng = np.random.default_rng(0)
     # If a draw repeats a single group, x or y may be constant, so the draw has the correlation NaN
     # and is left out.

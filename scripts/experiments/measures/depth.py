@@ -1,11 +1,11 @@
 """Figure 2 of Nachum et al.: accuracy and rank of four kinds of networks, by depth.
 
-Networks of width 128 have `hl` + 1 hidden layers. Two kinds have no batch norm: one kind starts
-from PyTorch's default weights, the other kind from He et al.'s weights. Two kinds have batch norm.
-The authors train networks with batch norm by Adam, and networks without batch norm by SGD. Our
-fourth kind, "batch_norm_sgd", has batch norm and SGD. Ranks are measured on the last hidden layer
-for the first batch, before training. Accuracies are measured on 1,000 training samples, after
-training.
+Networks of width 128 have `hl` + 1 hidden layers. Two of the four kinds have no batch norm: one
+kind starts from PyTorch's default weights, the other kind from He et al.'s weights. The authors
+train networks with batch norm by Adam, and networks without batch norm by SGD. A fourth kind,
+"batch_norm_sgd", which the paper does not have, has batch norm and SGD. Ranks are measured on the
+last hidden layer for the first batch, before training. Accuracies are measured on 1,000 training
+samples, after training.
 
 Deep networks without batch norm learn if they start from He et al.'s weights, but not if they start
 from PyTorch's default weights. Deep networks with batch norm learn. Only in networks with batch

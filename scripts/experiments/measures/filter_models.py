@@ -2,8 +2,8 @@
 
 The first model has Gaussian filters. The second model has independent weights of a fitted shape,
 and a fitted spread of scales. The third model also has a fitted effective dimension. A fourth
-model, `logs`, has two normal variables with the measured correlation of log l1 and log l2. It shows
-how exact predictions of a model can be.
+model, `logs`, has two normal variables with the measured correlation of log l1 and log l2. This
+fourth model shows how exact predictions can be.
 """
 
 from collections.abc import Mapping, Sequence

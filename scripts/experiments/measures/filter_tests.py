@@ -37,7 +37,7 @@ def measure(
     path: Path,
     log: Callable[[str], None],
 ) -> dict[str, Any]:
-    """For every setting, measures and tests of the filters before and after training.
+    """Measure and test the filters of every setting, before and after training.
 
     Args:
       settings: The settings by name.

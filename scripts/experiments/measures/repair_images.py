@@ -140,10 +140,7 @@ def recalibrated(graph: Any, tree: Any, batches: list[tuple[np.ndarray]]) -> Any
 
 
 def fine_tuned(graph: Any, tree: Any, train: Examples) -> Any:
-    """The tree after one epoch of stochastic gradient descent, with momentum, over the images.
-
-    The images are the images of the repair.
-    """
+    """The tree after one epoch of SGD with momentum over the images of the repair."""
     model = nnx.view(nnx.merge(graph, tree, copy=True), use_running_average=False)
     training, params, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)
     optimizer, step = stepping(training)

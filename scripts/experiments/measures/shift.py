@@ -334,7 +334,7 @@ class Follower:
 
 
 def _distances(layers: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """For each layer, the distance of an epoch, and its noise floor or its bounds and baseline.
+    """For each layer, an epoch's distance, with its noise floor, or with bounds and a baseline.
 
     The bounds and the baseline are given if the noise floor is not measured.
     """

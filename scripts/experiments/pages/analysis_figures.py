@@ -148,7 +148,7 @@ def _paint_covariance(layer: dict, axes: Axes) -> None:
 
 
 def others(results: dict) -> str:
-    """Figure 8: the distances to a Gaussian of normalization and dense parameters."""
+    """Figure 8: how far the parameters of normalizations and dense layers are from a Gaussian."""
     parameters = results["others"]
     if not parameters:
         return paragraphs("The file holds no dense layers, biases or normalization parameters.")

@@ -29,7 +29,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def verdicts(results: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """For each target, the numbers of programs within their limits and of compiled functions."""
+    """For each target, how many programs are within their limits, and how many were compiled."""
     cards = []
     for target, tables in results["targets"].items():
         held = [

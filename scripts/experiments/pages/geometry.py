@@ -25,8 +25,8 @@ ANGLE_REFERENCE = {
     "none": (13.2, 17.7, 15.7, 13.2, 12.8, 13.2),
 }
 LIMIT_REFERENCE = dict(zip(ANGLE_REFERENCE, (71.44, 58.75, 13.6, 71.44, 13.6), strict=True))
-# The paper prints an angle with recentering, and an angle without recentering. The second may
-# belong to `rescale_rms` or to `rescale`.
+# The paper prints an angle with recentering, and an angle without recentering. The angle without
+# recentering may belong to `rescale_rms` or to `rescale`.
 PRINTED_ANGLE = {"standardize": "75", "rescale_rms": "60", "rescale": "60"}
 ANSWER_REFERENCE = {"rescale_rms": (0.40, 0.90, 0.04, 0.50), "standardize": (0.40, 0.50, 0.0, 0.50)}
 RANK_REFERENCE = {

@@ -136,7 +136,7 @@ def _spreads() -> Numbers:
 
 
 def _growth() -> Numbers:
-    """The growth of distances in the cluster of a nearly invariant batch of 10 samples.
+    """The growth of distances in the cluster, for 10 samples near the invariant representation.
 
     The growth is the root of the sum of squared distances, divided by its value before the first
     layer. The weights have the variance of Theorem 13 of "Batch Normalization Decomposed".

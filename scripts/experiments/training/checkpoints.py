@@ -72,7 +72,7 @@ class Checkpoints:
             with self._explained("written"):
                 self.manager.close()
         except InputError:
-            if kind is None:  # with `kind`, an earlier exception is being raised
+            if kind is None:  # if `kind` is not None, an exception is being raised already
                 raise
 
     def _inode(self) -> int | None:
