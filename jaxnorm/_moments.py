@@ -73,8 +73,8 @@ def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Mom
 
     Raises:
       TypeError: `a` or `b` is not a `Moments`, or a count is not a number.
-      ValueError: The two sets have different features, or `counts` are not two numbers that are
-        at least 0.
+      ValueError: The two sets have different numbers of features, or `counts` are not two numbers
+        that are at least 0.
 
     Example:
       >>> x = jnp.array([[0.0], [3.0], [1.0], [7.0], [2.0]])

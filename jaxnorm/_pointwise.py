@@ -22,7 +22,7 @@ def dyt(
     scale: PerChannel | None = None,
     bias: PerChannel | None = None,
 ) -> Float[Array, "*batch c"]:
-    """Dynamic tanh, Zhu et al. (2025), section 4: scale tanh(alpha x) + bias.
+    """Dynamic tanh (Zhu et al., 2025, section 4): scale tanh(alpha x) + bias.
 
     For every `x`, the result differs from `bias` by at most |scale|: see
     `jaxnorm.shift.dyt_bounds`.
@@ -54,7 +54,7 @@ def derf(
     scale: PerChannel | None = None,
     bias: PerChannel | None = None,
 ) -> Float[Array, "*batch c"]:
-    """Derf, Chen et al. (2025), Equation 10: scale erf(alpha x + offset) + bias.
+    """Derf (Chen et al., 2025, Equation 10): scale erf(alpha x + offset) + bias.
 
     For every `x`, the result differs from `bias` by at most |scale|: see
     `jaxnorm.shift.derf_bounds`.

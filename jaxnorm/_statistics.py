@@ -306,7 +306,7 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
     empty set. The means in `a` and `b` are rounded. Therefore the relative error of the merged
     variance is about ε |mean| / standard deviation, where ε is the rounding unit of the dtype. In
     float32 the error is up to 0.1 % if the mean is 10⁴ standard deviations, and up to a few per
-    cent if the mean is 10⁶ standard deviations. To avoid this rounding error, compute
+    cent if the mean is 10⁶ standard deviations. To avoid the rounding error of a merge, compute
     `batch_statistics` of the union. If means are much larger than standard deviations, merge in
     float64 or first subtract a common number from all samples.
 

@@ -2,7 +2,7 @@
 
 Every network takes its normalization as `norm`, a constructor called as `norm(num_features,
 rngs=rngs)`. Images have their channels last, and outputs are the logits of `classes`. Kernels are
-initialized from a truncated normal of variance 2 / fan-in, He et al. (2015), and biases are 0.
+initialized from a truncated normal of variance 2 / fan-in (He et al., 2015), and biases are 0.
 """
 
 from jaxnorm.models._mlp import MLP as MLP

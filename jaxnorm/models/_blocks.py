@@ -60,7 +60,7 @@ def stages(
 
 
 class PreActBlock(nnx.Module):
-    """Normalization, ReLU and a 3×3 convolution, twice, with a shortcut: He et al. (2016b).
+    """Normalization, ReLU and a 3×3 convolution, twice, with a shortcut (He et al., 2016b).
 
     If the shape changes, the shortcut is a 1×1 convolution of the block's input before
     normalization.
@@ -83,7 +83,7 @@ class PreActBlock(nnx.Module):
 
 
 class PreActBottleneck(nnx.Module):
-    """Normalization, ReLU and a convolution, three times, with a shortcut: He et al. (2016b).
+    """Normalization, ReLU and a convolution, three times, with a shortcut (He et al., 2016b).
 
     The kernels of the bottleneck are 1×1, 3×3 and 1×1. The first 1×1 convolution has the stride. If
     the shape changes, the shortcut is a 1×1 convolution of the block's input before normalization.
@@ -110,7 +110,7 @@ class PreActBottleneck(nnx.Module):
 
 
 class Projection(nnx.Module):
-    """A shortcut by a normalized 1×1 convolution: option B of He et al. (2016a)."""
+    """A shortcut by a normalized 1×1 convolution (option B of He et al., 2016a)."""
 
     def __init__(self, channels: int, width: int, *, stride: int, norm: Norm, rngs: nnx.Rngs):
         self.conv = conv(channels, width, 1, stride=stride, rngs=rngs)
@@ -121,7 +121,7 @@ class Projection(nnx.Module):
 
 
 class Identity(nnx.Module):
-    """A shortcut without parameters: option A of He et al. (2016a).
+    """A shortcut without parameters (option A of He et al., 2016a).
 
     The shortcut takes every `stride`-th pixel. The missing channels are zeros, half of them before
     the channels of the input and half of them after.
@@ -137,7 +137,7 @@ class Identity(nnx.Module):
 
 
 class BasicBlock(nnx.Module):
-    """Two 3×3 convolutions, each normalized, and a shortcut: He et al. (2016a).
+    """Two 3×3 convolutions, each normalized, and a shortcut (He et al., 2016a).
 
     The shortcut is a `Projection` if `project` is true and the shape changes, and otherwise an
     `Identity`.
@@ -168,7 +168,7 @@ class BasicBlock(nnx.Module):
 
 
 class Bottleneck(nnx.Module):
-    """Convolutions of 1×1, 3×3 and 1×1, each normalized, and a shortcut: He et al. (2016a).
+    """Convolutions of 1×1, 3×3 and 1×1, each normalized, and a shortcut (He et al., 2016a).
 
     The 3×3 convolution has the stride, as in torchvision. In the paper, the first 1×1 convolution
     has the stride. If the shape changes, the shortcut is a `Projection`.

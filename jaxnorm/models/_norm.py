@@ -40,7 +40,7 @@ def check_widths(name: str, widths: Any) -> None:
 
 
 def check_images(x: Any, channels: int) -> None:
-    """Raise `ValueError` unless `x` is a batch of images with this number of `channels`."""
+    """Raise `ValueError` unless `x` is a batch of images with the number of channels `channels`."""
     check_array(x, "x")
     if x.ndim != 4 or x.shape[-1] != channels:
         first = x.ndim == 4 and x.shape[1] == channels

@@ -11,7 +11,7 @@ from jaxnorm.nnx import BatchNorm
 
 
 class PreActResNet(nnx.Module):
-    """The full pre-activation ResNet for small images, He et al. (2016b).
+    """The full pre-activation ResNet for small images (He et al., 2016b).
 
     The network has three stages of k blocks with 16, 32 and 64 channels. The second and the third
     stage halve the resolution. Biases and padding are the same as in the code of the unitization

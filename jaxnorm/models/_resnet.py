@@ -1,4 +1,4 @@
-"""Residual networks of He et al. (2016a), for ImageNet and for CIFAR."""
+"""Residual networks (He et al., 2016a), for ImageNet and for CIFAR."""
 
 from functools import partial
 
@@ -29,12 +29,12 @@ BLOCKS = {
 
 
 class ResNet(nnx.Module):
-    """The ResNet for ImageNet, He et al. (2016a), Table 1.
+    """The ResNet for ImageNet (Table 1 of He et al., 2016a).
 
     The network has a 7×7 convolution and a 3×3 max pooling, both of stride 2, and then four stages
     of blocks. From depth 50 on, the blocks are bottlenecks. Convolutions have no biases.
 
-    With `pre_activation`, the blocks are the pre-activation blocks of He et al. (2016b), and the
+    With `pre_activation`, the blocks are pre-activation blocks (He et al., 2016b), and the
     shortcuts and the output of the last block are not normalized, as in section 4.3 of the
     unitization paper. The unitization paper does not say whether ReLU follows the last block. In
     this library, ReLU follows the last block.
@@ -94,12 +94,12 @@ class ResNet(nnx.Module):
 
 
 class CifarResNet(nnx.Module):
-    """The ResNet for small images, He et al. (2016a), section 4.2, of depth 6k + 2.
+    """The ResNet for small images (section 4.2 of He et al., 2016a), of depth 6k + 2.
 
     The network has three stages of k blocks with 16, 32 and 64 channels. The second and the third
     stage halve the resolution. Convolutions have no biases. Shortcuts have no parameters. Where the
     number of channels grows, the shortcut takes every second pixel and adds channels of zeros, half
-    of them before and half of them after its own channels.
+    of them before and half of them after the channels of its input.
 
     Args:
       depth: 6k + 2, such as 20, 56 or 110.

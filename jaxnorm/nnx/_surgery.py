@@ -47,8 +47,8 @@ def replace_batch_norm(
     norms and batch renorms. A new layer has the variables of the old layer, and the old layer's
     values of all options of `BatchNorm`. If a batch norm becomes unitized, its alpha is by default
     0, so outputs do not change. If a `BatchNorm` replaces a unitized layer, the alpha of the
-    unitized layer is lost. The options `pixels`, `per_pixel` and `factor` are read from `layer`
-    only. The layer that replaces a Flax layer averages biased variances, as Flax does.
+    unitized layer is lost. The options `pixels`, `per_pixel` and `factor` are read only from the
+    argument `layer`. The layer that replaces a Flax layer averages biased variances, as Flax does.
 
     A unitized layer adds the parameter alpha. An optimizer made before the replacement has no state
     for alpha, so its update fails. Make a new optimizer after the replacement. If the replacement
@@ -88,7 +88,7 @@ def replace_batch_norm(
 
 
 def _is_node(part: Any) -> bool:
-    """Whether `part` is a module or a variable, which is also a pytree."""
+    """Whether `part` is a module or a variable of NNX."""
     return isinstance(part, nnx.Pytree | nnx.Variable)
 
 

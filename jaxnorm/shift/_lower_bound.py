@@ -113,7 +113,7 @@ def _spread(h: Float[Array, "n d"]) -> Float[Array, ""]:
 
 
 def _init_cones(y: Float[Array, "n d"]) -> tuple[Float[Array, "k d"], Float[Array, " k"]]:
-    """The initial apexes, at samples of y and at the centre, with heights of zero.
+    """The initial cones, with apexes at samples of y and at the centre, and heights of zero.
 
     The critic f should be small at samples of y, and a cone is smallest at its apex.
     """

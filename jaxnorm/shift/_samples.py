@@ -21,7 +21,7 @@ def check_pair(
     *,
     names: tuple[str, str] = ("x", "y"),
 ) -> None:
-    """Raise unless both samples are nonempty, finite (outside `jit`) and of equal features."""
+    """Raise unless both samples are nonempty, finite (outside `jit`) and have the same features."""
     for name, sample in zip(names, (x, y), strict=True):
         check_samples(sample, name)
         check_finite(sample, name)

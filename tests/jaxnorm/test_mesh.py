@@ -83,7 +83,7 @@ PLACES = {
     "images on Auto axes": ("auto", None, (8, 3, 2, 4)),
 }
 # Fast tests use all layers with Explicit axes over batch and channels, which raise the most errors,
-# and these three layers with all meshes. All other combinations are slow tests.
+# and the layers `EVERYWHERE` with all meshes. All other combinations are slow tests.
 EVERYWHERE = {"unitized_batch_norm", "batch_norm, masked", "batch_norm, groups"}
 
 

@@ -108,7 +108,7 @@ def test_averaged_gradients_of_microbatches_are_others():
 
 
 def test_every_one_of_three_norms_sees_the_whole_batch():
-    """Each norm depends on the norms before it; their statistics are compared with NumPy."""
+    """Each norm depends on the norms before it; the statistics of all norms equal NumPy's."""
     x = np.random.default_rng(0).gamma(2.0, size=(8, 3)) * np.arange(1, 9)[:, None]
     layers = [BatchNorm(3, momentum=0.0, rngs=nnx.Rngs(0)) for _ in range(3)]
     model = nnx.Sequential(*[part for norm in layers for part in (norm, jnp.square)])

@@ -1,4 +1,4 @@
-"""Running statistics after a batch or ghost batches, and the choice of statistics, by NumPy."""
+"""Running statistics after a batch or ghost batches, and the choice of statistics, in NumPy."""
 
 import jax.numpy as jnp
 import numpy as np

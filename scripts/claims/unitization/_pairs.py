@@ -1,7 +1,7 @@
 """Exact earth mover distances of many pairs of discrete distributions.
 
-A list of points with equal weights is a distribution. The exact distance between two such
-distributions has no sampling error, so theorems must hold without tolerance.
+A list of points with equal weights is a distribution. The exact distance between two lists of
+points has no sampling error, so theorems must hold without tolerance.
 """
 
 import math

@@ -33,7 +33,7 @@ def radial_transport(key: Key[Array, ""]) -> Statistics:
     """Costs whose mean is the earth mover distance between `unitize` of s₁z and of s₂z.
 
     The factors s₁ and s₂ are `SMALL` and `LARGE`, and the vector z is Gaussian. The transport plan
-    moves samples along their direction. No plan has a smaller mean cost, because the norm is
+    moves each sample along its own direction. No plan has a smaller mean cost, because the norm is
     1-Lipschitz and the mean norms differ by the mean cost of the plan.
     """
     z = normal(key, 200, DIMS)
