@@ -43,8 +43,8 @@ class Recipe:
       model: The network: mlp, mlp_relu_first (normalized after the ReLU), or a family and a depth
         such as preact20, resnet56 or vgg16.
       normalization: The normalization of every layer; for all choices, networks start from the same
-        weights. The choice bounded means the unitized layer of Equation 9 with alpha kept in [0,
-        1]; the bounds need alpha above 0.
+        weights. The choice bounded is the unitized layer of Equation 9 with alpha kept in [0, 1];
+        the bounds need alpha above 0.
       epochs: The number of passes over the training images.
       batch_size: The number of images per step, on all devices together.
       learning_rate: The learning rate between the end of the warm-up and the first decrease.
