@@ -354,7 +354,7 @@ def test_random_units_depend_on_the_seed_and_differ_between_layers(tmp_path):
 
 
 def test_the_ridge_is_the_one_with_the_least_error_on_held_out_sequences():
-    """NumPy's least squares with additional rows gives the expected fit, for several noises.
+    """NumPy's least squares with additional rows gives the expected fit, for several noise levels.
 
     Each of the three ridges is the best in some case.
     """

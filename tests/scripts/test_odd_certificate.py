@@ -158,7 +158,7 @@ def test_functions_are_those_of_jax_with_their_derivatives(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_trapezoidal_rule_has_fifty_digits(sign):
-    """The integral over the widest variable for 30 samples is compared with mpmath's quadrature."""
+    """For 30 samples, the mean E φ(u) φ(v) is compared with mpmath's quadrature."""
     with mpmath.workdps(DIGITS):
         value, slope, curvature = smooth_functions()["softplus"]
         odd = mpmath.sqrt(29)

@@ -195,7 +195,7 @@ def test_bounds_are_means_over_layers_and_seeds(monkeypatch):
 
 
 def of_repairs():
-    """Results at two ratios, with three networks as blocks; the control has other accuracies."""
+    """Results at two ratios for three networks; the control (random choice) has other values."""
     rows = {
         "l1": [0.5, 0.7, 0.6],
         "l2": [0.6, 0.9, 0.6],

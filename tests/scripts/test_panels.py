@@ -226,8 +226,8 @@ def test_the_least_overlap_and_the_farthest_layer_are_shown():
 
 @pytest.mark.parametrize(
     ("rhos", "fails", "alike", "gaussian"),
-    # The page says that the criteria agree if, for every pair, ρ is above 0.9 in at least 80 % of
-    # the layers, here in four of five layers.
+    # The page says that the criteria agree if, for every pair of criteria, ρ is above 0.9 in at
+    # least 80 % of the layers, here in four of five layers.
     [
         ([0.95] * 4 + [0.5], [], True, True),
         ([0.95] * 3 + [0.9] * 2, ["normal"], False, False),  # ρ must be above 0.9

@@ -184,7 +184,7 @@ def test_figure_5_has_two_layers_of_one_size_and_the_last_layer_of_every_size(mo
     monkeypatch.setattr(geometry_figures, "_angles", angles)
     monkeypatch.setattr(geometry_figures, "_infinite_width", lambda *given: given)
     monkeypatch.setattr(geometry_figures, "SIZES", ((3, 2), (4, 6), (5, 1)))
-    for scattered in ((4, 6), (7, 3)):  # in SIZES, and not in SIZES
+    for scattered in ((4, 6), (7, 3)):  # a size in SIZES, and a new size
         monkeypatch.setattr(geometry_figures, "SCATTERED", scattered)
         found = geometry_figures.figure_5(2)
         assert found["sizes"] == [[3, 2], [4, 6], [5, 1]]

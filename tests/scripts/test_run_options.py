@@ -224,8 +224,8 @@ def test_the_p_value_of_an_explanation_counts_permutations_of_pairs():
     apart = [found["disjoint"][pair] for pair in ("l1-l2", "l1-gm", "l2-gm")]
     correlation = np.corrcoef(np.tile(apart, 2), rows.ravel())[0, 1]
     assert found["correlation"] == pytest.approx(correlation)
-    # The exact p-value is over all 36 orders of the pairs in both networks, and the found p-value
-    # is over a thousand random orders.
+    # The exact p-value is over all 36 orders of the pairs in both networks. The p-value of
+    # `explain` is over a thousand random orders.
     every = [
         np.corrcoef(np.tile(apart, 2), np.r_[rows[0][list(p)], rows[1][list(q)]])[0, 1]
         for p in itertools.permutations(range(3))

@@ -89,16 +89,17 @@ def open_page(
 ) -> dict:
     """The visible content of the file `page` in a window of `width` by `height` pixels.
 
-    The page is opened in a frame, whose file is written to the empty folder `scratch`. Therefore
-    the page itself is not changed. `fragment` is the end of the page's address. If `choose` is a
-    CSS selector, the element that the selector finds is clicked first. If no browser is installed,
-    the test is skipped.
+    The page is opened in a frame, whose file is written to the empty folder `scratch`, so that the
+    page itself is not changed. `fragment` is the end of the page's address. If `choose` is a CSS
+    selector, the element that the selector finds is clicked first. If no browser is installed, the
+    test is skipped.
 
-    The result has these entries: `figures`, each with its position, height, number of visible
-    marks, height of its smallest text, and colour of its first text; `cards`, which are the visible
-    foldable parts, each with its top, its id and whether it is open; `width`, the width of the
-    window; `content`, the width of the content; `dark`, whether the theme is dark; `paper`, the
-    colour of the background; and `console`, the lines that the page logged.
+    The entry `figures` has, for each figure, the position, the height, the number of visible marks,
+    the height of the smallest text and the colour of the first text. The entry `cards` has, for
+    each visible foldable part, the top, the id and whether the part is open. The entries `width`
+    and `content` are the widths of the window and of the content. The entry `dark` says whether the
+    theme is dark, `paper` is the colour of the background, and `console` has the lines that the
+    page logged.
     """
     browser = next(filter(None, map(shutil.which, NAMES)), None)
     if browser is None:
