@@ -166,7 +166,7 @@ def check_names(names: Any, name: str) -> None:
 def check_tuple(inputs: Any, name: str) -> None:
     """Raise `TypeError` unless `inputs` is a tuple or a list.
 
-    Otherwise the rows of an array, or the keys of a dictionary, would become arguments of `apply`.
+    The rows of an array, or the keys of a dictionary, would become separate arguments of `apply`.
     """
     if not isinstance(inputs, tuple | list):
         got = "an array" if hasattr(inputs, "shape") else type(inputs).__name__

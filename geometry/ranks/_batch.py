@@ -82,9 +82,9 @@ def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
 def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
     """The distance of a Gram matrix G to orthogonality: ‖G/tr(G) − I/n‖_F, in [0, √(1 − 1/n)].
 
-    The gap is 0 for orthogonal samples of one length. Daneshmand et al. (2021) show that rescaling
-    makes the orthogonality gap small in deep linear networks. The gradient at gap 0 is zero. A Gram
-    matrix of zeros gives NaN.
+    The gap is 0 for orthogonal samples of one length. Rescaling makes the orthogonality gap small
+    in deep linear networks, Daneshmand et al. (2021). The gradient at gap 0 is zero. A Gram matrix
+    of zeros gives NaN.
 
     Example:
       >>> print(orthogonality_gap(jnp.ones((4, 4))).round(3))

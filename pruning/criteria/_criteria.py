@@ -69,7 +69,7 @@ def _fermat_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 @auto_sharded
 @jax.jit
 def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
-    """The sum of the distances of every filter to all others, He et al. (2019): Σₖ ‖vₖ − vⱼ‖₂.
+    """The sum of the distances Σₖ ‖vₖ − vⱼ‖₂ of every filter to all others, He et al. (2019).
 
     Squared distances come from one Gram product of the centred filters. If the product has lost
     digits of a distance of a filter, all distances of this filter are computed again, from
@@ -109,8 +109,8 @@ def _gm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array
 def repr_score(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The sum of the similarities of every filter to all others: Σₖ |cos(vⱼ, vₖ)|.
 
-    RePr, Prakash et al. (2019), ranks filters by this score divided by the number of filters n. The
-    score lies in [0, n − 1]. RePr drops the filters with the *largest* scores first, because other
+    For n filters, the score lies in [0, n − 1]. RePr ranks filters by the score divided by n,
+    Prakash et al. (2019). RePr drops the filters with the *largest* scores first, because other
     filters can replace them. A zero filter is taken to be orthogonal to all filters, and has
     gradient zero.
     """

@@ -134,7 +134,7 @@ def overlap_of_noise(
 def _noise(num_filters: Parameter, dims: Parameter, pair: tuple[str, str]) -> Parameter:
     """The noise t = 1/ρ² − 1 of a pair of criteria in the table of `expected_spearman`.
 
-    The noise is NaN for other pairs.
+    For a pair that is not in the table, the noise is NaN.
     """
     (num_filters,), (dims,) = parameters(2, num_filters=num_filters), parameters(1, dims=dims)
     if len(set(pair) & set(CRITERIA)) != 2:

@@ -79,8 +79,8 @@ def amoroso_moment(
       order: A nonnegative integer; any real number if `a` is the number 0 and θ > 0.
 
     Raises:
-      ValueError: The number β is 0. The order is negative or not an integer, and `a` is not the
-        number 0: this moment has no closed form.
+      ValueError: The number β is 0. The moment has no closed form, because `a` is not the number 0,
+        and the order is negative or not an integer.
     """
     real(order=order)
     a, theta, alpha, beta = parameters(a=a, theta=theta, alpha=alpha, beta=beta)

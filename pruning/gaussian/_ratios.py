@@ -83,9 +83,9 @@ def norm_sum_ratio_variance(n: int, dims: int) -> RatioVariances:
 
     The sums F₁ = Σ‖aᵢ‖ and F₂ = Σ‖aᵢ‖² are over n vectors aᵢ. The ratio Σ‖aᵢ‖/√Σ‖aᵢ‖² is
     independent of Σ‖aᵢ‖². With m = n · dims and the squared coefficient of variation q − 1 of ‖aᵢ‖,
-    Var(F₁/F₂) = (m + dims (q − 1)(m − 1)²)/((m − 2)(m − 1)²). The equal formula dims (n − 1 + q)/(m
-    − 2) − (m/(m − 1))² subtracts two numbers near 1 and loses digits. Var(F₂/F₁) needs moments of
-    1/F₁. Neither variance depends on the standard deviation c.
+    Var(F₁/F₂) = (m + dims (q − 1)(m − 1)²)/((m − 2)(m − 1)²). The formula dims (n − 1 + q)/(m − 2)
+    − (m/(m − 1))² is equal, but subtracts two numbers near 1 and loses digits. Var(F₂/F₁) needs
+    moments of 1/F₁. Neither variance depends on the standard deviation c.
 
     Raises:
       ValueError: n or dims is below 1, or n · dims is at most 2, where Var(F₁/F₂) is infinite.

@@ -74,7 +74,7 @@ def overlap(
 ) -> Float[Array, ""]:
     """Fraction of the ⌊ratio · n⌋ lowest filters by `a` that are also lowest by `b`.
 
-    Equation 1 of Huang et al. (2020) defines the overlap, a number in [0, 1]. Let m = ⌊ratio · n⌋.
+    The overlap is a number in [0, 1], as in Equation 1 of Huang et al. (2020). Let m = ⌊ratio · n⌋.
     Independent rankings have the mean overlap m/n, and any two rankings have an overlap of at least
     2 − n/m. Therefore a large overlap is informative only if the ratio is small. The overlap is NaN
     if a score is NaN.
@@ -156,8 +156,9 @@ def gaussian_similarity(
     """The `similarity` of rankings in random layers, for comparison with trained layers.
 
     The weights of `samples` layers are drawn from N(0, I). Each layer has `num_filters` filters of
-    `dims` weights. `ratio` is the fraction of filters for the overlap. For many filters of many
-    dims, the mean similarities tend to `expected_spearman` and `expected_overlap`.
+    `dims` weights. `ratio` is the fraction of pruned filters, on which only the overlap depends.
+    For many filters of many dims, the mean similarities tend to `expected_spearman` and
+    `expected_overlap`.
 
     Raises:
       TypeError: `num_filters`, `dims` or `samples` is not an `int`, or `key` is not a random key.

@@ -1,8 +1,8 @@
 """Tests the spread, mean and covariance of filters that are assumed to come from N(0, c² I).
 
-For tests of the distribution of weights, see `_ks`. A small p-value of `std_equivalence` or
-`mean_equivalence` supports the claim of Huang et al. (2020), because the hypothesis of these tests
-is the opposite of the claim. Statistics and p-values are in at least float32.
+For tests of the distribution of weights, see `_ks`. The hypothesis of `std_equivalence` and
+`mean_equivalence` is the opposite of the claim of Huang et al. (2020). Therefore a small p-value of
+these two tests supports the claim. Statistics and p-values are in at least float32.
 """
 
 from typing import NamedTuple
@@ -131,7 +131,7 @@ def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult
 def symmetry(x: Float[Array, "*shape"]) -> TestResult:
     """Test that the weights' distribution is symmetric about 0.
 
-    Huang et al. (2020) assume this symmetry in their conjecture "CWDA Plus" about trained filters.
+    The conjecture "CWDA Plus" about trained filters assumes this symmetry, Huang et al. (2020).
 
     The statistic is sup |F(x) + F(−x) − 1| √n. The statistic is computed from the signs of the n
     weights in descending order of absolute value: it is the largest absolute partial sum of the

@@ -432,7 +432,7 @@ def test_what_is_not_a_number_is_never_as_recorded(form, key):
     """A NaN does not change the p-values of other checks."""
 
     def with_nan(key):
-        large = 1e80 * jax.random.normal(key)  # only the error of its variance overflows
+        large = 1e80 * jax.random.normal(key)  # only the standard error of the variance overflows
         return uniform(key) | {"nothing": jnp.array(jnp.nan), "large": large}
 
     draws = Draws(with_nan, 2000)

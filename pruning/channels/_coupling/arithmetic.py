@@ -67,8 +67,8 @@ def cases_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds)
 def extremum(sign: int) -> Zeros:
     """The rule of a maximum (`sign` is 1) or of a minimum (`sign` is −1).
 
-    A maximum or minimum is zero if all array operands are zero. In addition, an operand that is a
-    number must not be above zero for a maximum, or below zero for a minimum.
+    A maximum is zero if all array operands are zero, and no operand that is a number is above zero.
+    For a minimum, no number may be below zero.
     """
 
     def zero(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:

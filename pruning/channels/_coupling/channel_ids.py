@@ -82,11 +82,11 @@ class Pinned(NamedTuple):
 
     The last of `equations` pins the ids. The calls, branches and loops around this equation come
     before it, outermost first. `axes` has the numbers of the parameters' axes that have the pinned
-    ids. `new` has the numbers of the axes whose ids were not `normed` before. If `normed` is
-    true, `resized` can remove the channels, but the model itself cannot run with fewer channels.
-    The equation then sums over activations, as a norm does, or has a constant that varies along the
-    channels. With fewer channels, a norm would divide by another width. If an input or output of
-    the program pins the ids, `name` is the name and path of this input or output.
+    ids. `new` has the numbers of the axes whose ids were not `normed` before. If `normed` is true,
+    `resized` can remove the channels, but the model itself cannot run with fewer channels, because
+    the equation sums over activations, as a norm does, or has a constant that varies along the
+    channels. If an input or output of the program pins the ids, `name` is the name and path of this
+    input or output.
     """
 
     equations: tuple[Equation, ...]
@@ -121,9 +121,9 @@ class Split(NamedTuple):
     Attributes:
       longest: Whether the reshape shuffles channels or makes the feature maps of a convolution. If
         so, the channels are along the longest of the new axes.
-      pinned: The new axes along which later equations read a single index or a maximum. An example
-        is an axis of size 2 for a gate and a value. Channels along these axes could not be removed,
-        so the channels are along another axis.
+      pinned: The new axes along which later equations read a single index or a maximum, such as an
+        axis of size 2 for a gate and a value. The channels are along another axis, because channels
+        along pinned axes could not be removed.
     """
 
     longest: bool = False

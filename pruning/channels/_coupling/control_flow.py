@@ -150,8 +150,8 @@ def _reshard(
 ) -> list[ChannelIds]:
     """The channel ids of arrays that enter or leave a `shard_map`.
 
-    `variables` are the same arrays on the other side of the border. Shapes on the two sides may
-    differ, because inside a `shard_map`, an array is the part of one device.
+    `variables` stand for the arrays after they have entered or left the `shard_map`. An array
+    inside a `shard_map` is the part of one device, so its shape may differ from the shape outside.
     """
 
     def axis(ids: Vector, names: Any, size: int) -> Vector:

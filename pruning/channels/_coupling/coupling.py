@@ -332,9 +332,9 @@ def _singular(sets: UnionFind) -> np.ndarray:
 def _zero_requirements(sets: UnionFind) -> dict[int, np.ndarray]:
     """For each parameter, the channels at which it must be zero if they are removed.
 
-    The channels are roots of channel ids. A sum over channels requires that its terms are zero at
-    removed channels. A term that is a product is zero if any one of its parameters is zero, so only
-    the first of these parameters has to be zero.
+    A channel is the root of its channel ids. A sum over channels requires that its terms are zero
+    at removed channels. A term that is a product is zero if any one of its parameters is zero, so
+    only the first of these parameters has to be zero.
     """
     zeroed: dict[int, list[np.ndarray]] = {}
     for factor in sets.zeroed:

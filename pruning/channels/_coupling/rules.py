@@ -63,8 +63,8 @@ class Rule(NamedTuple):
         at the same index.
       sources: The operands whose elements the result contains. All other operands only choose among
         these elements.
-      sums: Whether the primitive is a sum over axes of its operand. Removed channels along a summed
-        axis may then have equal values instead of zeros.
+      sums: Whether the primitive is a sum over axes of its operand. Removed channels along the axis
+        of such a sum may have equal values instead of zeros.
     """
 
     axes: Callable[..., list[ChannelIds]]
@@ -90,7 +90,7 @@ class Rule(NamedTuple):
         return self.layout or self.signs == (-1,)
 
     def singular_operands(self, eqn: Equation, numbers: Numbers) -> tuple[int, ...]:
-        """The operands that must be nonzero. For a power, the exponent decides."""
+        """The operands that must be nonzero, which for a power depend on the exponent."""
         known = None if self.exponent is None else self.exponent(eqn, numbers)
         return () if known is not None and (known >= 1 or known == 0) else self.singular
 

@@ -171,7 +171,7 @@ class Folding:
     The networks are evaluated at two inputs. A change of a bias that differs between the inputs is
     no constant, and is dropped. If a sum is equal in both networks before any change, the parameter
     of this sum must not change. The parameters in `altered` were changed for an earlier sum,
-    although they must not change. At the next evaluation, these parameters must be in `unchanged`.
+    although they must not change, so they must be in `unchanged` at the next evaluation.
     """
 
     def __init__(

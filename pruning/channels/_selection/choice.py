@@ -192,9 +192,9 @@ def select_globally(
 
     `select_globally` runs on the host. Inside `jit`, use `pruning.ranking.lowest` on the scores of
     all groups together. By default, the scores of each group are first divided by the mean of their
-    absolute values. Otherwise, small layers would lose most of their channels, because norms of
-    filters grow with the number of weights. Because of `min_channels`, `round_to` or scores of ∞,
-    fewer channels may be removed.
+    absolute values, because norms of filters grow with the number of weights. Without the division,
+    small layers would lose most of their channels. Because of `min_channels`, `round_to` or scores
+    of ∞, fewer channels may be removed.
 
     Args:
       scores: One vector of scores for each group; −∞ for channels that were removed earlier, and ∞

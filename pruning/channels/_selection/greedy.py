@@ -42,8 +42,8 @@ def reconstruction_scores(
     score of a channel is the error E after the channel is removed. From the first removed channel
     to the last, scores never decrease. Therefore the channels with the lowest scores are the
     channels that the algorithm removes first. The computation is on the host in float64. The
-    algorithm is ZipLM, Kurtic et al. (2023), and the objective is from OSSCAR, Meng et al. (2024).
-    If each of n channels is s inputs of a kernel, the algorithm needs n (n s)² s multiplications.
+    algorithm is ZipLM, Kurtic et al. (2023). The objective is from OSSCAR, Meng et al. (2024). If
+    each of n channels is s inputs of a kernel, the algorithm needs n (n s)² s multiplications.
 
     To use `reconstruction_scores` with `prune`, pass `score=partial(reconstruction_scores,
     apply=apply, batches=batches)` and `repair=partial(least_squares, batches=batches)`. Do not
@@ -89,9 +89,8 @@ def swap_channels(
     The error is E of `reconstruction_scores`, with kernels fitted by least squares. In each group,
     the function tries each kept channel in turn, and swaps it with the removed channel that lowers
     the error most. If no swap lowers the error, the kept channel remains. The number of kept
-    channels does not change. `swap_channels` is the local search of OSSCAR, Meng et al. (2024), in
-    which each swap exchanges one pair of channels. The search can start from the channels that any
-    criterion chose.
+    channels does not change. Each swap exchanges one pair of channels, as in the local search of
+    OSSCAR, Meng et al. (2024). The search can start from the channels that any criterion chose.
 
     To use `swap_channels` with `prune`, pass `refine=partial(swap_channels, batches=batches)`.
     `prune` calls `refine` after `select`.

@@ -32,8 +32,8 @@ def sensitivity(
 ) -> Float[np.ndarray, "groups ratios"]:
     """Measure the network after one group loses some of its channels, for each group and ratio.
 
-    `sensitivity` is the method of Li et al. (2017), "Pruning filters for efficient ConvNets", for
-    groups instead of layers. Channels are masked, that is, set to zero, which gives the outputs of
+    The method is from "Pruning filters for efficient ConvNets", Li et al. (2017). Groups replace
+    the layers of the paper. Channels are masked, that is, set to zero, which gives the outputs of
     the smaller network. All masked trees have the same shapes, so a compiled `measure` compiles
     once. `sensitivity` runs on the host.
 
