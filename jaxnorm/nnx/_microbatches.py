@@ -99,7 +99,7 @@ def _recorder(kind: type[RunningNorm]) -> type[Any]:
     """A batch norm class that normalizes by given statistics and records its batch's statistics."""
 
     class Recorder(kind):
-        # These names are long, because a subclass of a user may have attributes of its own.
+        # The names are long, so that they differ from the attributes of a user's subclass.
         _microbatch_called: bool
         _microbatch_statistics: nnx.Variable
 

@@ -101,7 +101,7 @@ def _last_statistics(
     for norm, count in zip(norms, counts, strict=True):
         norm.__class__ = _counting(type(norm))
         norm.set_attributes(**{name: v for name, v in OF_THE_BATCH.items() if name in vars(norm)})
-        # Like the mean, the count has an element for each feature of each layer that was stacked.
+        # The count has an element for each feature, and for each layer of an `nnx.vmap` stack.
         norm.count = nnx.BatchStat(count)
         # The old running statistics may be NaN, and zero times NaN is NaN.
         norm.mean.set_value(jnp.zeros_like(norm.mean[...]))
@@ -142,7 +142,7 @@ def _counting(kind: type[Any]) -> type[Any]:
 def _count(norm: Any, x: Array, mask: Array | None) -> Array:
     """For each feature, the number of elements of `x` that enter the statistics of `norm`."""
     check_array(x, "x")
-    features = norm.mean[...].shape[-1]  # fewer than `num_features` if the arrays were pruned
+    features = norm.mean[...].shape[-1]  # pruned arrays have fewer than `num_features`
     count = jnp.full(features, x.size // features, jnp.float32)
     if mask is not None:
         if isinstance(norm, RunningNorm):

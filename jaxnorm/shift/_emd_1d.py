@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, Shaped
 from jaxnorm.internal import auto_sharded, promote_to_float32
 from jaxnorm.shift._samples import check_pair, check_weights
 
-CACHED = 2**19  # the number of elements that are sorted at a time: 2 MB, which fit into a cache
-NARROWEST = 64  # the smallest number of columns that uses vector units well
+CACHED = 2**19  # The elements that are sorted at a time have 2 MB and fit into a cache.
+NARROWEST = 64  # The smallest number of columns that uses vector units well.
 
 
 @auto_sharded

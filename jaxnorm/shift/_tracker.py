@@ -35,11 +35,10 @@ class LayerShift(NamedTuple):
     The outputs at the two moments are for the same inputs.
     """
 
-    exact: float  # the earth mover distance W₁ of all channels together
-    lower: float  # the distance of the means, which is a lower bound
-    upper: float  # the mean distance of the two outputs for an input, an upper bound
-    # W₁ between two halves of the later outputs, which are samples of one distribution; NaN if
-    # there is only one sample
+    exact: float  # The earth mover distance W₁ of all channels together.
+    lower: float  # The distance of the means is a lower bound.
+    upper: float  # The mean distance of the two outputs for an input is an upper bound.
+    # The baseline is W₁ between two halves of the later outputs, or NaN for a single sample.
     baseline: float
     channels: Float[np.ndarray, " c"]  # the earth mover distance W₁ of each channel
 

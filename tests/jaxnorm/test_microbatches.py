@@ -67,7 +67,7 @@ def test_microbatches_have_the_gradient_and_statistics_of_the_whole_batch(norm):
         return layer
 
     whole, parts = both(dense(wide), batch((12, 5), 3), 3)
-    assert_equal(parts, whole, 1e-5)  # 1e-5, because parameters and running statistics are float32
+    assert_equal(parts, whole, 1e-5)  # parameters and running statistics are float32
 
 
 # Microbatches of 8 and 2 samples, on 8 devices.

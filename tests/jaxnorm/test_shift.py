@@ -234,7 +234,7 @@ def test_an_infinite_element_makes_its_feature_infinite_under_jit(infinity):
         np.testing.assert_allclose(jax.jit(f)(*map(jnp.asarray, (x, y))), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("m", [30, 20])  # an assignment problem, and a linear program
+@pytest.mark.parametrize("m", [30, 20])  # 30: an assignment problem; 20: a linear program
 def test_costs_are_in_float64_whatever_the_dtype_of_jax(m):
     """In float32, the distances of points near 8192 would have errors as large as the distances."""
     rng = np.random.default_rng(0)

@@ -261,7 +261,7 @@ def test_a_tracker_measures_as_many_samples_as_it_is_told_since_its_last_call():
     for state, moved in ((1.0, 0.5), (4.0, 1.5)):
         found = tracker.update(state)["a"]["shift"]
         assert (found["exact"], found["upper"], found["channels"]) == (0, 0, [moved])
-        assert tracker.seconds > seconds  # the first update takes the longest, as it compiles
+        assert tracker.seconds > seconds  # the first update compiles, and takes the longest
         seconds = tracker.seconds
 
 

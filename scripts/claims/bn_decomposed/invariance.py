@@ -14,8 +14,8 @@ from jaxnorm import recenter
 
 claim = partial(Claim, "Batch Normalization Decomposed")
 
-POINTS = 5  # number of samples of the batch of Theorems 13 and 14
-WIDTH = 5  # small, so that the mean of a norm differs from the norm's root mean square
+POINTS = 5  # The batch of Theorems 13 and 14 has five samples.
+WIDTH = 5  # In a narrow layer, the mean of a norm differs from the norm's root mean square.
 CASES = 200
 SPREAD = ((2.0, 0.0, 0.0), (0.3, 0.5, 0.0), (-0.4, 0.2, 0.3), (0.0, -0.3, 0.5), (0.1, 0.1, -0.6))
 

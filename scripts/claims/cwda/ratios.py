@@ -18,7 +18,7 @@ from pruning.gaussian import RatioVariances
 
 claim = partial(Claim, "CWDA")
 
-RATIO_DIMS = 9  # weights of a filter; few, so that l1/l2 and l2/l1 have different variances
+RATIO_DIMS = 9  # with few weights, l1/l2 and l2/l1 have different variances
 
 
 def l1_mean() -> float:

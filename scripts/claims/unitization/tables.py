@@ -12,7 +12,7 @@ claim = partial(Claim, "Unitization")
 # Accuracies in percent of ResNet-20, -110 and -164, for batch norm and unitized batch norm.
 CIFAR_10 = np.array([(91.79, 92.21), (93.99, 94.12), (94.34, 94.62)])
 CIFAR_100 = np.array([(66.43, 67.49), (72.27, 73.31), (76.56, 77.58)])
-OF_HE_164, OF_HE_1001 = 94.54, 95.08  # accuracies with batch norm in the paper's reference [32]
+OF_HE_164, OF_HE_1001 = 94.54, 95.08  # Accuracies with batch norm in the paper's reference [32].
 # Top-1 and top-5 accuracies, first for crops, and then for the fully convolutional evaluation.
 IMAGENET = np.array([(78.12, 78.33), (93.45, 93.22), (76.47, 77.84), (93.02, 93.33)])
 BATCH_NORM, UNITIZED = 71.50, 81.88
