@@ -58,7 +58,10 @@ def test_a_share_is_that_of_one_epoch_and_of_all_its_chunks():
     assert clock.end_epoch() == 0.0  # no steps since the last call
 
 
-def test_nothing_is_shown_where_nothing_is_streamed(one, tmp_path):
+def test_a_run_shows_its_last_accuracy_and_no_times_of_waiting_where_nothing_is_streamed(
+    one, tmp_path
+):
     view = View()
-    train_one(one, tmp_path, view)
+    last = train_one(one, tmp_path, view)[-1]
     assert view.lines == []
+    assert f"accuracy {100 * last['accuracy']:.2f} % after epoch 3" in view.numbers

@@ -42,7 +42,8 @@ class View:
     """Records the output that a user would see, and interrupts the run after a step."""
 
     def __init__(self, interrupt_after=None):
-        self.lines, self.steps, self.interrupt_after = [], [], interrupt_after
+        self.lines, self.steps, self.numbers = [], [], ""
+        self.interrupt_after = interrupt_after
         self.interrupted = signals.Interruption()
 
     def log(self, line):
@@ -50,6 +51,7 @@ class View:
 
     def update(self, steps, description, numbers):
         self.steps.append(steps)
+        self.numbers = numbers
         if steps == self.interrupt_after:
             self.interrupted.handle(signal.SIGTERM, None)
 
