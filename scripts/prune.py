@@ -125,8 +125,8 @@ def read(run: Path) -> tuple[Recipe, int, int | None]:
     """The recipe, the number of networks and the number of images of a run of scripts/train.py.
 
     Raises:
-      InputError: The folder is not a run, the seeds are one program, the layers are unitized, or
-        the run started from another run's weights and is not complete.
+      InputError: The folder is not a run, the seeds were trained as one program, the layers are
+        unitized, or the run started from another run's weights and is not complete.
     """
     from experiments.training.trained import read_recipe
 

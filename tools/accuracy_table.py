@@ -15,7 +15,7 @@ NAMES = {
 
 
 def lines(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
-    """A row for each normalization: all accuracies, their mean, and the difference to batch norm.
+    """A row for each normalization: all accuracies, their mean, and the difference from batch norm.
 
     Args:
       results: The contents of results.json for each normalization; all have the same seeds.
@@ -31,7 +31,7 @@ def lines(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def difference(values: list[float], found: Mapping[str, list[float]], name: str) -> str:
-    """The mean difference to batch norm at equal seeds, its standard error and a t interval."""
+    """The mean difference from batch norm at equal seeds, its standard error and a t interval."""
     if name == "batch_norm":
         return ""
     level = 1 - (1 - LEVEL) / (len(found) - 1)

@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     said: str  # the message of the loader; empty if the file was loaded
 
     def fault(self) -> str:
-        """The part of the rule that the load breaks, or an empty text."""
+        """The rule that the load breaks, or an empty text."""
         if self.seconds > SECONDS:
             return "too slow"
         if self.memory > MEMORY + TIMES * self.size or "MemoryError" in self.said:
@@ -101,7 +101,7 @@ def measure(path: Path, size: int) -> Outcome:
 
 
 def attempted(path: Path, size: int) -> tuple[float, int, str]:
-    """Seconds, bytes and message of one load; the process has looser limits than the rule."""
+    """Seconds, bytes and message of one load; the process has looser limits than the rules."""
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_CPU, (5, 5))
     space = memory("VmSize") + 2 * (MEMORY + TIMES * size)

@@ -5,8 +5,8 @@
 A test is slow if it has the mark `slow`, or if `tests/seconds.txt` has the name of its function.
 The tests of `tests/seconds.txt` are the part "seconds". Each other part is defined by the
 beginnings of its tests' names; the last part has all remaining tests. `.ci/run` runs the part "ci":
-the part "seconds", and the tests of the other parts that begin with a name in `CI` and with none in
-`NOT_CI`.
+the part "seconds", and all other slow tests whose names begin with an entry of `CI` and with no
+entry of `NOT_CI`.
 
 To choose the tests of `tests/seconds.txt` anew, empty the file, and run the commands below until no
 name is added. Several runs are needed, because only the first of several tests makes their common
