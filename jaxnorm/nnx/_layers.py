@@ -196,8 +196,8 @@ class BatchNorm(RunningNorm):
     Args:
       num_features: The number of channels of the input, along `axis`.
       use_running_average: True for inference, False for training. `model.eval()` and
-        `model.train()` set this option, and a call may override it. If None, each call must pass a
-        value.
+        `model.train()` set `use_running_average`, and a call may override it. If None, each call
+        must pass a value.
       axis: The feature axis, which must not be the first axis.
       momentum: Weight of the old running statistics, in [0, 1].
       epsilon: The number added to the variance.

@@ -311,7 +311,7 @@ def test_parts_of_batch_norm_are_folded_as_they_are(parts):
 @pytest.mark.parametrize("recentering", [True, False])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_folded_layer_is_its_formula_in_numpy(recentering, rescaling, use_bias, dtype):
-    """The bias of the layer, the statistics and the parameters of the norm are not neutral.
+    """The bias of the layer, and the statistics and parameters of the norm, differ from 0 and 1.
 
     The kernel and the bias are rounded once.
     """
