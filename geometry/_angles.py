@@ -4,9 +4,9 @@ Samples are the rows of `x`, (n samples, features). Sums are computed in at leas
 products in the highest precision of the device. Results have the dtype of `x`. Angles are in
 radians. If `x` is not a matrix, or is not finite outside `jit`, the functions raise `ValueError`.
 
-On Explicit mesh axes, each device gathers all samples once. Sums over sharded features are sums
-over devices. If the samples are sharded, the Gram matrix has sharded rows, and angles and distances
-have sharded columns.
+On Explicit mesh axes, each device gathers all samples once. If features are sharded, sums over
+features are sums over devices. If the samples are sharded, the Gram matrix has sharded rows, and
+angles and distances have sharded columns.
 """
 
 from collections.abc import Callable

@@ -82,8 +82,8 @@ def parameters(minimum: float = -math.inf, /, **numbers: Any) -> tuple[Any, ...]
     """The arguments as Python floats, or as arrays of at least float32.
 
     Numbers of Python and NumPy become Python floats, because Python floats do not change the dtype
-    of arrays. If such a number is below `minimum`, the function raises an error. If an element of
-    an array is below `minimum`, the element becomes NaN.
+    of arrays. If a Python or NumPy number is below `minimum`, the function raises an error. If an
+    element of an array is below `minimum`, the element becomes NaN.
     """
     at_least(minimum, **numbers)
 

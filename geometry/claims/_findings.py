@@ -8,7 +8,7 @@ from geometry.claims._types import MUST_FAIL, Check, Claim
 
 
 class Measurement(NamedTuple):
-    """The result of measuring one source of checks.
+    """The moments of draws, or the values of a computed function.
 
     Attributes:
       mean: The means of the statistics of a draw, by name. For a `Computed` check, the value of its

@@ -126,12 +126,12 @@ def kernel_map(
     """The function that a layer of infinite width applies to the correlation of two samples.
 
     For Gaussian u and v of standard deviation `std` and correlation ρ, κ(ρ) = E φ(u) φ(v)/E φ(u)².
-    The function κ is the map of correlations of Poole et al. (2016). It is also the dual activation
-    of Daniely et al. (2016). For ReLU, κ is `cosine_step`. κ is convex on [0, 1], because no
-    coefficient is negative. With RMS norm or layer norm of the preactivations, `std` is the scale
-    of the norm. Without a norm, `std` is √v for the variance v that the layers keep: the fixed
-    point of v ↦ weight_variance · `mean_square` + bias_variance, where `mean_square`, a field of
-    the result, depends on v.
+    The function κ is the map of correlations of Poole et al. (2016). The function κ is also the
+    dual activation of Daniely et al. (2016). For ReLU, κ is `cosine_step`. κ is convex on [0, 1],
+    because no coefficient is negative. With RMS norm or layer norm of the preactivations, `std` is
+    the scale of the norm. Without a norm, `std` is √v for the variance v that the layers keep: the
+    fixed point of v ↦ weight_variance · `mean_square` + bias_variance, where `mean_square`, a field
+    of the result, depends on v.
 
     If φ is 0 everywhere, the result is NaN.
 

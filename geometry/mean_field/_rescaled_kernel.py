@@ -27,8 +27,8 @@ from geometry.mean_field._kernel import recenter_both, relu_kernel
 from jaxnorm import recenter
 from jaxnorm.internal import floating, matmul, replicate, safe_sqrt, unit_of
 
-_STEP = 0.4  # the step of log a, with which the error of the trapezoidal rule is 1e-9
-_BLOCK = 2**26  # bytes of memory for the matrices of a block of nodes
+_STEP = 0.4  # This step of log a gives the trapezoidal rule an error of 1e-9.
+_BLOCK = 2**26  # Bytes of memory for the matrices of a block of nodes.
 
 
 def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:

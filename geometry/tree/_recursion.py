@@ -1,12 +1,12 @@
 """The recentering tree of one coordinate at any depth, stored in O(n) numbers.
 
 If samples are sorted, every neuron is a monotone function of the sample. A neuron that takes three
-or more values is constant on its first `low` samples, and constant from sample `high` on. The
-samples between these two sets are inside the neuron. Values of samples inside a neuron keep their
-initial distances, so only the two outer gaps of the neuron shrink. Every sample is inside at most
-one neuron. Therefore n slots store all neurons with three or more values: slot i is for the neuron
-that has sample i inside. All other neurons take two values, and jump at one of n + 1 positions. For
-each position, only the sum of the squared heights of the jumps is needed.
+or more values is constant on its first `low` samples, and constant from sample `high` on. Samples
+`low` to `high` − 1 are inside the neuron. Values of samples inside a neuron keep their initial
+distances, so only the two outer gaps of the neuron shrink. Every sample is inside at most one
+neuron. Therefore n slots store all neurons with three or more values: slot i is for the neuron that
+has sample i inside. All other neurons take two values, and jump at one of n + 1 positions. For each
+position, only the sum of the squared heights of the jumps is needed.
 """
 
 from typing import NamedTuple

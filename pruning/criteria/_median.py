@@ -98,8 +98,8 @@ def _differentiable_jvp(
     h, unit, solution = primals
     x = _differentiable(*primals)
     step = lambda h: _newton_step(x / unit, h, ~solution.on_filters)  # noqa: E731
-    # The Newton step is homogeneous of degree 1 in the filters and x. Therefore its derivative does
-    # not change if the filters and x are divided by `unit`.
+    # The Newton step is homogeneous of degree 1 in the filters and x, so the derivative of the step
+    # does not change if the filters and x are divided by `unit`.
     return x, jax.jvp(step, (h / unit,), tangents[:1])[1]
 
 

@@ -39,9 +39,9 @@ def expected_spearman(
     """The mean of Spearman's correlation between scores by two criteria, over Gaussian layers.
 
     The order of the criteria in `pair` does not matter. The scores by two criteria are approximated
-    as N = `num_filters` draws of two normal variables of correlation ρ. For such draws, the mean of
-    Spearman's correlation is exactly 6 (asin ρ + (N − 2) asin(ρ/2)) / (π (N + 1)). The table gives
-    t = 1/ρ² − 1 for four pairs of criteria:
+    as N = `num_filters` draws of two normal variables of correlation ρ. For normal draws of
+    correlation ρ, the mean of Spearman's correlation is exactly 6 (asin ρ + (N − 2) asin(ρ/2)) / (π
+    (N + 1)). The table gives t = 1/ρ² − 1 for four pairs of criteria:
 
         l1, l2       t = 1/corr² − 1     exact corr (`l1_l2_correlation`); normal scores as dims → ∞
         l2, fermat   t = 2q/(N − 1)      q = E‖v‖²/(E‖v‖)²; to first order in 1/N

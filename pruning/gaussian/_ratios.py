@@ -111,8 +111,8 @@ def norm_sum_ratio_variance_limit(n: int, dims: int, *, shared: bool = False) ->
     """The leading term of both variances of Theorem 3, 1/(2 n dims).
 
     Args:
-      shared: Whether the vectors aᵢ = P − vᵢ share the filter P, as in Equation 8. Theorem 3 does
-        not cover such vectors. For such vectors, the leading term is (1 + 3/n)/(8 dims), which does
+      shared: Whether the vectors aᵢ = P − vᵢ share the filter P, as in Equation 8. For vectors that
+        share P, which Theorem 3 does not cover, the leading term is (1 + 3/n)/(8 dims), which does
         not tend to zero as n grows.
     """
     _check("norm_sum_ratio_variance_limit", n=n, dims=dims)

@@ -3,8 +3,8 @@
 In the model, filters have different scales, and weights have heavier or lighter tails than a
 Gaussian. A weight is the product of the scale of its filter, which is log-normal, and an
 independent generalized Gaussian variable, whose density is proportional to exp(−|x|^shape). Shape 1
-gives Laplace's density, and shape 2 the Gaussian density. For such filters, the logarithms of the
-two norms are nearly jointly normal. Therefore all expected rank correlations depend only on the
+gives Laplace's density, and shape 2 the Gaussian density. In this model, the logarithms of l1 and
+l2 are nearly jointly normal. Therefore all expected rank correlations depend only on the
 correlation of these logarithms.
 """
 

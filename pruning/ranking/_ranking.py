@@ -129,7 +129,7 @@ def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
 
 @auto_sharded
 def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> Similarity:
-    """The similarity of the rankings of a layer's filters by the pairs of criteria in `PAIRS`.
+    """For each pair of criteria in `PAIRS`, the similarity of their rankings of a layer's filters.
 
     If a criterion gives equal scores to all filters, Spearman's ρ of each pair with this criterion
     is NaN.

@@ -35,10 +35,10 @@ class Covariance(NamedTuple):
     identity, even if all of their elements are close.
     """
 
-    diagonal: Float[Array, ""]  # z-score of the spread of the variances
-    off_diagonal: Float[Array, ""]  # z-score of the mean square of the correlations
-    sphericity: Float[Array, ""]  # z-score of John's U = tr (C/c² − I)²/n
-    # the ratio Σᵢ≠ⱼ Cᵢⱼ² / Σ Cᵢᵢ²; its expectation is (n − 1)/(dims + 1)
+    diagonal: Float[Array, ""]  # The z-score of the spread of the variances.
+    off_diagonal: Float[Array, ""]  # The z-score of the mean square of the correlations.
+    sphericity: Float[Array, ""]  # The z-score of John's U = tr (C/c² − I)²/n.
+    # The ratio Σᵢ≠ⱼ Cᵢⱼ² / Σ Cᵢᵢ², whose expectation is (n − 1)/(dims + 1).
     off_diagonal_mass: Float[Array, ""]
     # the smallest eigenvalue; if n ≥ dims, the smallest after n − dims + 1 eigenvalues that are 0
     smallest: Float[Array, ""]

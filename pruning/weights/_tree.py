@@ -13,7 +13,7 @@ MODULES = ("model", "state")
 OPTIMIZER = re.compile(r"opt(im(izer)?s?)?(_.*)?")
 # A moving average of the weights (`ema`) is no module, although it has kernels.
 NO_MODULE = re.compile(rf"{OPTIMIZER.pattern}|(.*_)?ema(_.*)?")
-MAX_WRAPPERS = 8  # largest depth of the levels that only wrap the weights
+MAX_WRAPPERS = 8  # The largest number of levels that only wrap the weights.
 # The limit on the characters of all names in a tree; each node counts as 32 more characters.
 MAX_NAMES = 2**22
 

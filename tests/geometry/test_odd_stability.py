@@ -150,8 +150,8 @@ def test_gelu_collapses_its_cluster_and_tanh_has_no_odd_state():
     found = odd_stability(10, jax.nn.gelu)
     assert found is not None
     assert found.state.spread < 1e-6
-    assert found.radius < 1  # the collapsed cluster is stable
-    assert symmetric_stability(10, jax.nn.gelu).radius > 1  # the symmetric state is unstable
+    assert found.radius < 1  # The collapsed cluster is stable.
+    assert symmetric_stability(10, jax.nn.gelu).radius > 1  # The symmetric state is unstable.
     assert odd_stability(10, jnp.tanh) is None
 
 

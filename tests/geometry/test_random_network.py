@@ -74,8 +74,8 @@ def test_the_odd_point_and_the_cluster_stay_exactly_opposite(key):
     x = invariant_representation(6, 3)
     net = jax.jit(lambda k, x: random_network(k, x, depth=20, width=30))(key, x)
     g = net.statistics
-    np.testing.assert_allclose(g[:, 0, 1:], 0, atol=1e-12)  # x₁ · xᵢ = 0 for any weights
-    np.testing.assert_allclose(g[:, 1, 1], g[:, 1, 2], rtol=1e-9)  # all other samples are equal
+    np.testing.assert_allclose(g[:, 0, 1:], 0, atol=1e-12)  # For any weights, x₁ · xᵢ = 0.
+    np.testing.assert_allclose(g[:, 1, 1], g[:, 1, 2], rtol=1e-9)  # All other samples are equal.
 
 
 def test_a_deep_network_has_an_odd_point(key):
@@ -173,8 +173,8 @@ def test_ten_thousand_layers_of_512_need_the_memory_of_ten():
         return memory.temp_size_in_bytes
 
     deep, shallow = bytes_of(10_000), bytes_of(10)
-    assert deep - shallow < 10_000 * 64  # each layer needs at most 64 more bytes, for its key
-    assert deep < 16e6  # one layer's weights are 1 MB
+    assert deep - shallow < 10_000 * 64  # Each layer needs at most 64 more bytes, for its key.
+    assert deep < 16e6  # The weights of one layer are 1 MB.
 
 
 def test_networks_are_spread_over_devices(key):

@@ -75,17 +75,17 @@ def test_the_median_of_an_independent_minimiser(key):
 @pytest.mark.parametrize(
     ("points", "expected"),
     [
-        ([[1, 0], [-0.5, 3**0.5 / 2], [-0.5, -(3**0.5) / 2]], [0, 0]),  # equilateral: the centroid
-        ([[0, 0], [1, 0], [-0.5, 0.2]], [0, 0]),  # the vertex of an angle above 120 degrees
-        ([[0, 0], [1, 0], [-0.5, 3**0.5 / 2]], [0, 0]),  # the vertex of an angle of 120 degrees
-        ([[0, 0], [4, 0], [4, 4], [0, 4]], [2, 2]),  # the crossing of the diagonals
+        ([[1, 0], [-0.5, 3**0.5 / 2], [-0.5, -(3**0.5) / 2]], [0, 0]),  # The centroid.
+        ([[0, 0], [1, 0], [-0.5, 0.2]], [0, 0]),  # The vertex of an angle above 120 degrees.
+        ([[0, 0], [1, 0], [-0.5, 3**0.5 / 2]], [0, 0]),  # The vertex of an angle of 120 degrees.
+        ([[0, 0], [4, 0], [4, 4], [0, 4]], [2, 2]),  # The crossing of the diagonals.
         ([[0, 0], [4, 0], [3, 3], [0, 2]], [4 / 3, 4 / 3]),
-        ([[0, 0], [4, 0], [1, 1], [1, 5]], [1, 1]),  # the point inside the triangle
-        ([[7, 1], [7, 1], [5, 3], [2, 9]], [7, 1]),  # half of the filters are equal
+        ([[0, 0], [4, 0], [1, 1], [1, 5]], [1, 1]),  # The point inside the triangle.
+        ([[7, 1], [7, 1], [5, 3], [2, 9]], [7, 1]),  # Half of the filters are equal.
         ([[1, 1], [1, 1], [1, 1]], [1, 1]),
         ([[0, 1], [2, 5]], [1, 3]),
-        ([[0, 0], [1, 1], [2, 2], [5, 5]], [1.5, 1.5]),  # collinear, even number: the midpoint
-        ([[9, 9], [0, 0], [1, 1]], [1, 1]),  # collinear, odd number: the middle filter
+        ([[0, 0], [1, 1], [2, 2], [5, 5]], [1.5, 1.5]),  # The midpoint of collinear filters.
+        ([[9, 9], [0, 0], [1, 1]], [1, 1]),  # The middle of collinear filters.
         ([[1e4, 0], [1e4, 2], [1e4, 3], [1e4, 9]], [1e4, 2.5]),
     ],
 )

@@ -26,11 +26,11 @@ ROW = {key if isinstance(key, str) else key.name: rule for key, rule in RULES.it
 OVER_DEVICES = {"pbroadcast", "pcast", "pmax", "pmin", "ppermute", "psum", "psum_invariant"}
 ELSEWHERE = {
     *OVER_DEVICES,
-    *("pvary", "sharding_constraint"),  # tested on a mesh, in test_sharded_removal
-    *("copy_p", "log2", "one_minus_square"),  # only in later versions of JAX
-    "reduce_window",  # takes any function, and is tested in test_rules
-    "scatter-sub",  # has the rule of scatter-add
-    *("bitcast_convert_type", "random_bits", "nextafter"),  # operate on bits
+    *("pvary", "sharding_constraint"),  # Tested on a mesh, in test_sharded_removal.
+    *("copy_p", "log2", "one_minus_square"),  # Only in later versions of JAX.
+    "reduce_window",  # Takes any function, and is tested in test_rules.
+    "scatter-sub",  # Has the rule of scatter-add.
+    *("bitcast_convert_type", "random_bits", "nextafter"),  # Operate on bits.
 }
 INTEGERS = {"and", "clz", "not", "or", "population_count", "xor"}
 INTEGERS |= {"shift_left", "shift_right_arithmetic", "shift_right_logical"}

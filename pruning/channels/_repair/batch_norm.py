@@ -67,7 +67,7 @@ def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, 
       `arrays`, whose keys are paths in `params`. `cost`, `prune` and `jax.export` accept `run` and
       `arrays` like any other model. A folded kernel has the path of the kernel in `params`, or this
       path with a number if another array has the path. The shift of a kernel has the kernel's path
-      with `_shift` at the end. `arrays` has no arrays that `run` does not need.
+      with `_shift` at the end. `arrays` has only arrays that `run` needs.
 
     Raises:
       TypeError: `apply` is not a function.

@@ -148,8 +148,8 @@ def fold_constants(
 def _other_values(x: Leaf) -> Leaf:
     """An array with the dtype and shape of the input `x`, but with other means.
 
-    Integers stay in the range of `x`, because they may be indices, unless all are equal. Python
-    numbers and random keys do not change.
+    Integers stay in the range of `x`, because they may be indices. Equal integers increase by 1.
+    Python numbers and random keys do not change.
     """
     if not isinstance(x, np.ndarray | jax.Array) or not x.size:
         return x

@@ -153,8 +153,8 @@ def network_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> Network:
     nor kernels.
     """
     facts: list[Fact] = []
-    readers: Counter[int] = Counter()  # for each parameter, how many equations read the parameter
-    # for each product, the equation that adds a parameter to the product; both are indices
+    readers: Counter[int] = Counter()  # For each parameter, how many equations read it.
+    # For each product, the equation that adds a parameter to the product; both are indices.
     sums: dict[int, int] = {}
 
     def step(eqn: Equation, roles: Sequence[Role]) -> list[Role]:

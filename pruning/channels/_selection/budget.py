@@ -78,8 +78,8 @@ def select_within(
 
     Raises:
       ValueError: `cost` exceeds the budget even with the fewest channels. An option is out of
-        range. A score is negative and `normalize` is true. `scores` does not hold a vector without
-        NaN for each group.
+        range. A score is negative and `normalize` is true. A score is NaN, or `scores` does not
+        hold one vector for each group.
 
     Example:
       >>> scores = [jnp.array([3.0, 1.0, 2.0]), jnp.array([5.0, 4.0])]

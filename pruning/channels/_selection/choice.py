@@ -166,8 +166,8 @@ def select_layerwise(
         are fast on common hardware.
 
     Raises:
-      ValueError: An option is out of range, or `scores` does not hold a vector without NaN for each
-        group.
+      ValueError: An option is out of range, a score is NaN, or `scores` does not hold one vector
+        for each group.
 
     Example:
       >>> select_layerwise([jnp.array([3.0, 1.0, 2.0, 4.0])], ratio=0.5)[0].tolist()
@@ -207,8 +207,8 @@ def select_globally(
         with the same unit in all layers, such as `taylor_scores` and `reconstruction_scores`.
 
     Raises:
-      ValueError: An option is out of range, or `scores` does not hold a vector without NaN for each
-        group.
+      ValueError: An option is out of range, a score is NaN, or `scores` does not hold one vector
+        for each group.
 
     Example:
       >>> scores = [jnp.array([1.0, 2.0]), jnp.array([3.0, 9.0])]
