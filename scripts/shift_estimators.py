@@ -7,9 +7,9 @@ the unitization paper whose distance has no bound. The outputs of a real layer b
 epoch on the digits are also compared. For the real layer, the exact distance of the test samples
 replaces the known distance. All estimates use 500 test samples, and the two critics are trained on
 2,000 other samples. The samples differ for every seed. The command writes OUT and prints a table of
-relative errors, (estimate − distance) / distance, as mean ± standard deviation over seeds. The
-estimates of Algorithm 3 are too small by orders of magnitude. Therefore the table shows the ratio
-estimate / distance for Algorithm 3.
+relative errors, (estimate − distance) / distance, as mean ± standard deviation over seeds. For
+Algorithm 3, the table shows the ratio estimate / distance, because the estimates are too small by
+orders of magnitude.
 """
 
 if __name__ == "__main__":  # handles Ctrl-C during the imports

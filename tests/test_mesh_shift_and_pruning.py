@@ -220,7 +220,7 @@ OTHERS = {
     "widths_for",
 }
 COMPILED = DIFFERENTIABLE | PIECEWISE_CONSTANT | TRAINED
-# Only tests of samples or filters over Explicit axes are fast. All other tests are marked slow.
+# Only tests of samples or filters over Explicit axes are fast; all other tests are marked slow.
 on_each_mesh = pytest.mark.parametrize(
     "mesh",
     [

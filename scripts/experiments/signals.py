@@ -53,9 +53,9 @@ def ctrl_c_ends(line: str) -> Iterator[None]:
 class Interruption:
     """Records whether SIGTERM or Ctrl-C has asked a training run to end.
 
-    An exception from a signal handler could be lost in a callback or interrupt a write. Therefore
-    our handler only sets a flag, which the training loop reads. Ctrl-C after an earlier signal ends
-    the process at once. Saved files remain complete.
+    The signal handler only sets a flag, which the training loop reads, because an exception from
+    the handler could be lost in a callback or interrupt a write. Ctrl-C after an earlier signal
+    ends the process at once. Saved files remain complete.
     """
 
     received: int | None = None

@@ -79,7 +79,7 @@ def test_at_the_scale_of_the_crop_a_square_image_is_its_middle():
 def test_whole_images_keep_their_shape_to_a_stride():
     (nearly_square,) = imagenet.whole_images(image(100, 102), scales=(40,))
     # The longer side would be 40.8. The nearest multiple of 32 is 32, which is less than the
-    # shorter side, 40. Therefore both sides are 40.
+    # shorter side, 40, so both sides are 40.
     assert nearly_square.shape == (40, 40, 3)
     for height, width in ((300, 400), (400, 300), (375, 500), (64, 640), (500, 500)):
         for shorter, view in zip(

@@ -118,7 +118,7 @@ def multi_scale_crops(image: Image.Image, *, crop: int, scales: Sequence[int]) -
     """Evaluation 1 of the unitization paper's Table 3: crops at several scales.
 
     A scale whose shorter side is as long as the crop's side has two crops: the center and its
-    mirror image. Every other scale has ten crops. The five scales of the paper have 42 crops.
+    mirror image. All other scales have ten crops each. The five scales of the paper have 42 crops.
     """
     views = []
     for shorter in scales:
@@ -131,7 +131,7 @@ def whole_images(image: Image.Image, *, scales: Sequence[int]) -> list[Pixels]:
     """Evaluation 2 of the unitization paper's Table 3: the whole image, at every scale.
 
     The shorter side is resized to the scale. The longer side is rounded to a multiple of 32, but is
-    not shorter than the scale. Therefore images of nearly the same shape share a compiled program.
+    not shorter than the scale, so that images of nearly the same shape share a compiled program.
     """
     views = []
     for shorter in scales:

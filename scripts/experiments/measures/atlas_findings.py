@@ -2,8 +2,7 @@
 
 A comparison is a task and a seed: eight networks that start from the same weights and see the same
 batches. In each comparison, the mean over the eight networks is subtracted from the logarithms of
-shifts and losses. Therefore tasks and seeds cause no correlation, and only differences between
-normalizers remain.
+shifts and losses, so that tasks and seeds cause no correlation.
 """
 
 from collections import defaultdict

@@ -166,7 +166,7 @@ def prune_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path)
     """Prune by a criterion, and return the accuracies after every stage of each step.
 
     The folder `checkpoint_dir` stores the small network, and a JSON file beside the folder stores
-    the accuracies. Therefore finished steps are not repeated.
+    the accuracies, so that finished steps are not repeated.
     """
     path = checkpoint_dir.with_suffix(".json")
     rows: list[Row] = files.read_json(path, list) or []

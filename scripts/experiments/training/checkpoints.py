@@ -144,7 +144,7 @@ class Checkpoints:
     def _newest_whole(self, log: Callable[[str], None]) -> int | None:
         """The newest step whose files agree with the list of checksums.
 
-        The main process decides for all processes.
+        The main process chooses the step for all processes.
         """
         found = -1
         if is_main_process():

@@ -57,9 +57,9 @@ def init_distributed(
     ctypes.CDLL(None).signal(signal.SIGABRT, _aborted)
 
 
-# If another process ends, a thread of JAX aborts this process (SIGABRT). Instead, the handler
-# `_aborted` prints one sentence and exits with status 2. Python's signal handlers do not run in a
-# thread of JAX, so the handler is a C function.
+# If another process ends, a thread of JAX aborts this process (SIGABRT). The handler `_aborted`
+# catches the signal, prints one sentence and exits with status 2. Python's signal handlers do not
+# run in a thread of JAX, so the handler is a C function.
 @ctypes.CFUNCTYPE(None, ctypes.c_int)
 def _aborted(_: int) -> None:
     os.write(2, f"error: {ENDED}; JAX's message is above\n".encode())

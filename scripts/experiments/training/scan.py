@@ -2,8 +2,8 @@
 
 In `Trainer`, a recipe fixes initialization, optimizer and the order of batches, and the training
 returns to Python after every few steps. The experiments that use this module choose initialization,
-optimizer and batches themselves, and a step takes less time than a call from Python. Therefore one
-scan takes all steps, and `vmap` can batch the scan.
+optimizer and batches themselves, and a step takes less time than a call from Python, so one scan
+takes all steps. `vmap` can batch the scan.
 """
 
 from collections.abc import Callable
