@@ -1,7 +1,7 @@
 """Lengths, angles and distances of a layer's filters, and their moments for Gaussian filters.
 
 In many dimensions, filters with weights from N(0, c²) have almost equal lengths, almost right
-angles and almost equal distances, by Theorem 5 of Huang et al. (2020). For such weights, all
+angles and almost equal distances, by Theorem 5 of Huang et al. (2020). For Gaussian weights, all
 moments in `geometry.filters` are known exactly in any dimension. As the dimension grows, ratios of
 lengths or distances tend to 1 at the rate 1/√dims, but their differences do not tend to 0. Filters
 are the rows of a matrix. Angles are in radians. For the covariance of the filters and the interval

@@ -42,8 +42,8 @@ def fermat(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     If the Gram product of the centred filters is accurate enough, the distances are computed from
     this product, and otherwise from differences of filters. The relative error of a distance is at
     most 64 times the machine epsilon, except for filters that are much nearer to the median than
-    most filters. The distances of these filters have the absolute rounding error of the median. If
-    a weight is not finite, the median does not exist, and all scores are NaN.
+    most filters. The distance of a filter near the median has the absolute rounding error of the
+    median. If a weight is not finite, the median does not exist, and all scores are NaN.
     """
     h, unit = center(matrix(filters))
     near = weiszfeld(matmul(h, h.T))

@@ -142,7 +142,7 @@ def fixed_channels(
 ) -> tuple[FixedChannels, ...]:
     """List the channels that cannot be removed, and the primitives that prevent their removal.
 
-    Without these channels, the primitives may compute another result.
+    If the channels are removed, the primitives may compute another result.
 
     Examples are primitives that the library does not know, sums over channels such as a norm or a
     softmax, and constants and random bits that vary along channels. With `resize`, as in

@@ -54,7 +54,7 @@ def fold_constants(
     """Add the constant outputs of removed channels to the biases of the next layers.
 
     The filters of a removed channel are taken to be zero. If the program subtracts a running mean
-    from the outputs of these filters, the outputs are taken to equal the running mean. Therefore
+    from the outputs of removed filters, the outputs are taken to equal the running mean. Therefore
     the output of a removed channel is a constant, such as relu(β) if β is the last bias before the
     nonlinearity. The constant contributes to the sums of the next layer. The contribution is added
     to the first parameter that the program adds to the sums (a bias), or subtracted from the first
