@@ -77,7 +77,7 @@ def _degrees(cosine: Array) -> float:
 
 
 def _standardized_angle(n: int) -> float:
-    """The angle in degrees between `n` samples after five layers with both parts of batch norm."""
+    """The angle in degrees between `n` samples after five layers with recentering and rescaling."""
     step = jax.jit(geometry.mean_field.standardize_step)
     g = jnp.asarray(np.eye(n))
     for _ in range(5):
@@ -124,7 +124,7 @@ def _() -> Values:
 
 
 def angle_without_recentering(key: Key[Array, ""]) -> Values:
-    """The angle in degrees that layers with only rescaling about zero do not change.
+    """The angle in degrees that layers which divide by the root mean square do not change.
 
     The two results are by iteration and in closed form, both for the limit of many samples.
     """

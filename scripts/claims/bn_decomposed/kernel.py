@@ -18,9 +18,9 @@ BATCH = ((1.0, 2.0, 0.5), (-0.5, 1.0, 1.5), (0.3, -1.0, 0.2), (2.0, 0.1, -0.7))
 
 
 def kernel_products(key: Key[Array, ""]) -> Statistics:
-    """The products of the activities of the first two samples, with and without recentering.
+    """The products ReLU(w x₁) ReLU(w x₂) of two samples, with and without recentering.
 
-    The products are ReLU(w x₁) ReLU(w x₂). The result `squared_norm` is 2 ReLU(w x₁)²/‖x₁‖².
+    The result `squared_norm` is 2 ReLU(w x₁)²/‖x₁‖².
     """
     x = jnp.asarray(BATCH, jnp.float32)
     z = jax.nn.relu(normal(key, 500, 3) @ (x - x.mean(0, keepdims=True)).T)

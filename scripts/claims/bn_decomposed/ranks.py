@@ -21,7 +21,7 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 
 def rows_for_full_rank(key: Key[Array, ""]) -> Statistics:
-    """The number of neurons until a batch has full rank.
+    """The number of random neurons until the outputs for a batch have full rank.
 
     The batches are one point, two orthogonal points, two opposite points, and five points on the
     circle. The entry "covariance" is (y₁ − 2) y₂ for the two orthogonal points. The first y₁
@@ -50,12 +50,12 @@ ROWS = Draws(rows_for_full_rank, 15_000, batch_size=5000)
 
 
 def bound_of_one() -> float:
-    """The bound n/γ for one point."""
+    """The bound n/γ of the mean number of neurons, for one point."""
     return geometry.ranks.mean_rows_bound(1, 0.5)
 
 
 def bound_of_the_circle() -> float:
-    """The bound n/(2γ) for five points on the circle."""
+    """The bound n/(2γ) of the mean number of neurons, for five points on the circle."""
     return geometry.ranks.mean_rows_bound(POINTS, float(geometry.gamma_2d(circle(POINTS))))
 
 
@@ -120,7 +120,7 @@ INDEPENDENT_STEPS.mean("Cov(y₁, y₂) = −20/27", -20 / 27, ROWS, "covariance
 def _chernoff(n: int, alpha: float, gamma: float) -> float:
     """Chernoff's lower bound of the probability of n or more successes in αn/γ trials.
 
-    Each trial has the probability γ.
+    Each trial succeeds with probability γ.
     """
     p, d = gamma / alpha, alpha * n / gamma
     divergence = p * math.log(p / gamma) + (1 - p) * math.log((1 - p) / (1 - gamma))

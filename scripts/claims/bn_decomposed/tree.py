@@ -130,10 +130,7 @@ def _unclustered_steps(rng: np.random.Generator) -> Cases:
 
 
 def _lossless_step(row: np.ndarray) -> int:
-    """The sign of the child with the same number of clusters: 1 or −1.
-
-    The result is 0 if no child has the same number of clusters.
-    """
+    """The sign of the child with as many clusters as `row`: 1, −1, or 0 without such a child."""
     values = np.unique(row)
     if row.mean() < values[1] - 1e-9:
         return 1
