@@ -112,7 +112,7 @@ def pairs_in_the_report(measure: str, *pairs: str) -> Callable[[dict[str, Any]],
 
 
 def above(limit: float, values: dict[str, Sequence[float]]) -> str:
-    """A sentence with the number of layers in which each pair of criteria has a ρ above `limit`."""
+    """A sentence with the number of layers where Spearman's ρ of a pair is above `limit`."""
     counts = (
         f"{sum(rho > limit for rho in found)} of {len(found)} layers for {in_english(pair)}"
         for pair, found in values.items()

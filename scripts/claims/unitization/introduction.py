@@ -16,7 +16,7 @@ claim = partial(Claim, "Unitization")
 
 
 def by_layer(found: Any) -> str:
-    """A sentence with the shift W of two layers, averaged over the epochs before the rate drops."""
+    """A sentence with the mean shift W of two layers before the first drop of the learning rate."""
     first = found["settings"]["drops"][0]
     epochs = round(first * found["settings"]["epochs"]) if first < 1 else first
     said = []

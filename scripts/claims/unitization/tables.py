@@ -88,7 +88,7 @@ def _() -> Values:
 )
 def _() -> Values:
     gain = gains(CIFAR_100)[2] / 100
-    return 100 * (10_000 * (gain / 2) ** 2 + gain**2)  # the variance is (share − gain²)/10,000
+    return 100 * (10_000 * (gain / 2) ** 2 + gain**2)  # solves (gain/2)² = (share − gain²)/10,000
 
 
 @CIFAR.at_most("each gain is above two standard errors of different test sets", form="overread")
