@@ -98,9 +98,9 @@ def measure(
       TypeError: `claims` has an element that is not a claim, or `key` is not a random key.
       ValueError: A claim has neither a check nor a reason. The function of a check returns no
         number. `precision` is not in (0, 2]: with larger values, checks may miss a wrong number.
-        `threads` is below 1. There are both several threads and several devices. On a CPU, there
-        are several `threads` and not fewer than XLA's threads, so that programs could wait for each
-        other.
+        `threads` is below 1. There are both several threads and several devices. On a CPU,
+        `threads` is above 1 and at least the number of XLA's threads, so programs could wait for
+        each other.
     """
     check_key(key)
     check_numeric(precision, "precision")

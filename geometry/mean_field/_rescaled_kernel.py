@@ -203,7 +203,7 @@ def _integral(
     which rounding allows the inverse of I + a C. The integral beyond the last node, a share of
     about ε^(3r/8) for the rank r of C and the rounding unit ε, is omitted.
     """
-    # The rule of `_resolvent` needs symmetric tangents. The mean of `c` and its transpose has them.
+    # The derivative rule of `_resolvent` needs symmetric tangents, so `c` is made symmetric.
     c = (c + c.T) / 2
     constant = jax.lax.stop_gradient(c)
     values, vectors = jnp.linalg.eigh(constant)

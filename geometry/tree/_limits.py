@@ -53,7 +53,7 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     neuron are gaps of the samples, except the first and the last. A layer that merges no values of
     a neuron multiplies the first or the last gap by at most (n − 3)/n. Before the layer, this gap
     is above 2D/(n − 3). Observed depths are at most about 0.7 of the bound. There is no bound that
-    depends only on n. If inner samples coincide, the bound is ∞.
+    depends only on n. If D is zero, the bound is ∞.
 
     Raises:
       ValueError: There are fewer than 4 samples; all neurons are then stable at depth 0.
@@ -84,8 +84,8 @@ def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, "
     The ratio is ‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖² for sorted samples xᵢ at `depth`. As the depth grows, r
     tends to a limit in (0, ∞). If the limit is below 1, the smallest sample gets the largest norm.
     If the limit is above 1, the largest sample gets the largest norm. The smallest and the largest
-    sample get larger norms than all other samples. If samples coincide, r may be 0 or ∞. If r would
-    be 0/0, the result is 1, which is the ratio of a symmetric batch. If the two smallest samples
+    sample get larger norms than all other samples. If samples coincide, r may be 0 or ∞. If both
+    distances are zero, the result is 1, as for a symmetric batch. If the two smallest samples
     coincide, the gradient is zero.
 
     Raises:

@@ -44,7 +44,8 @@ class State(NamedTuple):
     """The neurons of the tree at one depth.
 
     Each layer multiplies heights by the number n of samples, so that no mean over samples needs a
-    division by n. The heights in `sums` contain these factors, but the heights in `slots` do not.
+    division by n. The factors n are contained in the heights in `sums`, but not in the heights in
+    `slots`.
 
     Attributes:
       slots: The neurons of three or more values.
@@ -82,10 +83,10 @@ def layer(x: Float[Array, " n"], state: State) -> State:
     rises, falls = alive & (height > mean), alive & (height < mean)
     power = state.power
     power = renormalize(power._replace(mantissa=power.mantissa * len(x)))
-    # If no sample inside a neuron is below its mean, one child is positive only at the low samples.
-    # The slot of the first sample inside adds the child to `sums`. If no sample inside is above
-    # the mean, one child is positive only at the high samples. The slot of the last sample inside
-    # adds the child to `sums`.
+    # If no sample inside a neuron is below the neuron's mean, one child is positive only at the low
+    # samples. The child is added to `sums` once, at the first sample inside. If no sample inside is
+    # above the mean, one child is positive only at the high samples. The child is added to `sums`
+    # once, at the last sample inside.
     i = _index(len(x))
     zero_from = jnp.where(alive & (i == slots.low) & ~falls, mean, 0)
     zero_up_to = jnp.where(alive & (i == slots.high - 1) & ~rises, top - mean, 0)

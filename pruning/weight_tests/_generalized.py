@@ -71,7 +71,7 @@ def ks_generalized_gaussian(
     drawn with the fitted shape (a parametric bootstrap), so the p-value is approximate. For 1,000
     sets of 200 weights and shapes from 0.7 to 3, tests at the level 10% rejected 9.8 to 11.1% of
     the sets, and tests at the level 5% rejected 4.9 to 6.0%. With 10⁶ trained weights, every test
-    of an exact distribution rejects. For so many weights, compare the distances for several shapes.
+    of an exact distribution rejects, so compare the distances D for several shapes.
 
     Args:
       key: The random key of the samples.

@@ -32,7 +32,7 @@ class Covariance(NamedTuple):
     For Gaussian filters, the z-scores are about N(0, 1). Eigenvalues are in units of the mean
     variance c². For many Gaussian filters of many dims, the eigenvalues lie in the interval of
     Marchenko and Pastur, (1 ± √(n/(dims − 1)))². Therefore the matrix is not close to c² times the
-    identity, even if all of their elements are close.
+    identity, even if each element is close.
     """
 
     diagonal: Float[Array, ""]  # The z-score of the spread of the variances.

@@ -76,7 +76,7 @@ class PiecewiseReader(io.BufferedReader):
 
 
 def entry(archive: ZipFile, name: str, limit: int) -> io.BytesIO:
-    """The bytes of an entry of a zip archive. Raise if there are more than `limit`."""
+    """The bytes of an entry of a zip archive. Raise if the entry has more than `limit` bytes."""
     info = archive.getinfo(name)
     if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
         raise WeightsError(f"{name} must be stored or deflated; it is neither")

@@ -40,8 +40,8 @@ def load(
     checkpoints, models of Hugging Face by their folder or the index of their shards, and live
     states of NNX and Linen. Layers from files of PyTorch, Flax and NumPy are in the order of the
     file. Layers from a Keras file that lists the names of its layers, as older .h5 files do, are in
-    the order of the network. All other layers are sorted by name, with numbers in numerical order.
-    The name of a layer is its path joined by dots.
+    the order of the network. Layers from all other sources are sorted by name, with numbers in
+    numerical order. The name of a layer is its path joined by dots.
 
     Arrays whose name ends in `weight` are taken to have PyTorch's axes, (cout, cin, *window), and
     are transposed. Weight norm, spectral norm and recurrent layers divide a weight into several

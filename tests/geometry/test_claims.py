@@ -873,7 +873,7 @@ OFF_AND_UNNOTICED: dict[str, dict[str, str]] = {
 
 
 def off_by_ten_percent(part: Check) -> list[Check]:
-    """Checks with a prediction changed by 10 %, or by 0.1 if it is 0; bounds become sharper."""
+    """Copies of a check whose prediction is changed by 10 % (0 by 0.1); bounds become sharper."""
     predicted = claims.number(part.predicted)
     step = 0.1 * (abs(predicted) or 1.0)
     side = part.side if isinstance(part, Sampled) else "="

@@ -95,7 +95,7 @@ def test_theorem_14_squared_norms_orthogonality_and_contraction(n, factor):
     g = np.asarray(found.gram)
     np.testing.assert_allclose(found.radius, radius, rtol=1e-10)
     np.testing.assert_allclose(g[0, 0], 1, rtol=1e-10)  # Item 1, for the squared norm.
-    np.testing.assert_allclose(g[-1, -1], 1 / (n - 1) ** 2, rtol=1e-10)  # Item 2, for squares.
+    np.testing.assert_allclose(g[-1, -1], 1 / (n - 1) ** 2, rtol=1e-10)  # Item 2, squared.
     assert abs(g[0, -1]) < 1e-10  # item 3
     cluster = np.concatenate([x[1:], x[1:].mean(0, keepdims=True)])
     before = np.square(cluster[:, None] - cluster[None]).sum(-1)

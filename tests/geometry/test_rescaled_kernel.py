@@ -24,8 +24,8 @@ MAPS = {
 }
 cosine_step = jax.jit(rms_cosine_step)
 each_map = pytest.mark.parametrize(("part", "step"), MAPS.items(), ids=lambda f: f.__name__)
-# Slow tests compare the derivatives of `rescale_rms_step` with differences. For `standardize_step`,
-# which calls the same code, fast tests do so.
+# The derivatives of `rescale_rms_step` are tested only in slow tests, because `standardize_step`
+# calls the same code.
 each_derivative = pytest.mark.parametrize(
     ("part", "step"),
     [

@@ -45,7 +45,7 @@ def test_removed_is_masked_in_float32_compiled(name, ratio):
 
 @pytest.mark.slow
 def test_the_page_has_the_table():
-    """The table of the page is current, except for its line numbers and rounding errors."""
+    """The table in the docs is current, except for its line numbers and rounding errors."""
 
     def plain(row):
         architecture, channels, parameters, _, how, stays, torch_pruning = row.split(" | ")

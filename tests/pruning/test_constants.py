@@ -61,7 +61,7 @@ def test_the_mean_of_the_constants_is_added_to_one_number(sign):
 
 
 def test_on_padded_images_the_mean_of_the_constant_is_added():
-    """At the edges, fewer weights multiply the constant, so loops compute the mean over pixels."""
+    """At the edges, fewer weights multiply the constant, so the mean is taken over all pixels."""
 
     def apply(p, x):
         h = jnp.exp(x @ p["a"] + p["bias a"])
@@ -184,7 +184,7 @@ def test_a_normed_weight_adds_the_constant_that_the_whole_weight_reads(activatio
 
 @pytest.mark.parametrize("words", [[[1, 2, 3], [4, 5, 6]], [[0, 0], [0, 0]], [[1, 0], [0, 1]]])
 def test_what_depends_on_the_inputs_is_no_constant(words):
-    """The embedding makes channels and reads channels, so its filters are not taken to be zero."""
+    """The embedding makes and reads the same channels, so its filters are not taken to be zero."""
     rng, x = np.random.default_rng(2), np.array(words)
     shapes = {"e": (9, 6), "w": (6, 6), "b": (6,)}
     params = {name: rng.normal(size=shape) for name, shape in shapes.items()}

@@ -51,7 +51,7 @@ def test_removed_is_masked_in_float32_compiled(name):
 
 @pytest.mark.slow
 def test_the_page_has_the_table():
-    """The table of the page is current, except for its line numbers and rounding errors."""
+    """The table in the docs is current, except for its line numbers and rounding errors."""
 
     def plain(row):
         family, alone, whole, parameters, _, stays = row.split(" | ")
@@ -246,7 +246,7 @@ def test_constants_are_cut_with_the_channels(name):
 @pytest.mark.parametrize("taken", TAKEN)
 @pytest.mark.parametrize("name", TABLES)
 def test_a_norm_over_constants_is_refused_or_exact(name, taken):
-    """A norm after a constant that varies along channels is exact, or its channels are kept."""
+    """If a constant that varies along channels precedes a norm, removal is exact or forbidden."""
 
     def apply(p, x):
         return layer_norm(TAKEN[taken](x @ p["a"], TABLES[name](5, 8))) @ p["b"]

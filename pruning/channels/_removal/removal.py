@@ -269,9 +269,9 @@ def producers(group: ChannelGroup) -> tuple[Position, ...]:
     """The positions of the filters that make a group's channels.
 
     The result has the positions in kernels, on axes over which the model does not sum. If the model
-    sums over all axes with these channels, as between two factors of a matrix, the result has all
-    positions in kernels. An array is a kernel if it has another axis of size 2 or more besides the
-    axis of the channels. If the group has no kernel, all its arrays count as kernels.
+    sums over the channels of every kernel, as between two factors of a matrix, the result has the
+    positions in all kernels. An array is a kernel if it has another axis of size 2 or more besides
+    the axis of the channels. If the group has no kernel, all its arrays count as kernels.
     """
     shapes = dict(zip(group.parameters.paths, group.parameters.shapes, strict=True))
     kernels = [p for p in group.positions if np.prod(shapes[p.path]) > shapes[p.path][p.axis]]
