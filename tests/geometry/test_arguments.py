@@ -151,8 +151,8 @@ GRAM_FUNCTIONS = [
 ]
 
 
-# `_unit_trace` checks the matrix for `standardize_step`, `rescale_step` and `rescale_rms_step`.
-# Therefore, of these three functions, the fast tests include only `standardize_step`.
+# The tests of `rescale_step` and `rescale_rms_step` are slow tests, because `_unit_trace` checks
+# the matrix for both functions and for `standardize_step`.
 @pytest.mark.parametrize(
     "function",
     [

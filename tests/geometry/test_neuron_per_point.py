@@ -45,7 +45,7 @@ def test_a_thin_vertex_is_found_by_the_linear_programme_alone():
 
 
 def test_a_vertex_that_only_ties_along_its_own_direction_is_found():
-    """The first point ties with the second point along its own direction.
+    """Along the direction of the first point, the first and the second point are equally far.
 
     Along its whitened direction, the first point is behind the second point.
     """

@@ -132,7 +132,7 @@ def map_of(vectors):
 
 
 def blocks(params, x):
-    """A network of three blocks, each with two groups. The residual stream is an input."""
+    """Three blocks with two groups each. The residual stream is an input, so it is not pruned."""
     for block in params["blocks"]:
         h = jax.nn.relu(x @ block["in"]) * (x @ block["gate"])
         x = x + h @ block["out"] + jnp.tanh(x @ block["up"]) @ block["down"]
@@ -804,7 +804,7 @@ def test_each_function_of_a_step_gets_what_the_one_before_has_made(tmp_path):
 
     def refine(run, tree, groups, keep):
         calls.append(("refine", runs(run, tree), keep[0].tolist()))
-        return [keep[0][::-1].copy()]  # removes the first channels instead of the last ones
+        return [keep[0][::-1].copy()]  # removes the first channels instead of the last channels
 
     def repair(run, tree, groups, keep):
         calls.append(("repair", runs(run, tree), keep[0].tolist()))
