@@ -144,7 +144,7 @@ def test_of_layers_between_groups_little_is_lost_needlessly(normalize):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_each_step_is_the_cheapest_of_all_at_the_present_widths(seed):
-    """With `price`, the result equals a greedy loop that computes all prices in each step."""
+    """With `price`, the widths are as in a greedy loop that computes all prices in each step."""
     scores = np.random.default_rng(seed).exponential(size=(3, 9)) ** 2
     lowest, widths, budget = np.sort(scores), [9, 9, 9], bilinear([9, 9, 9]) / 3
     while bilinear(widths) > budget:
