@@ -90,9 +90,9 @@ def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
 def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
     """The nine exact moments of independent filters N(0, std² I).
 
-    Let R = Γ((d + 1)/2)/Γ(d/2), c = std and d = dims. Norms have mean √2 c R (a chi variable).
-    Cosines have mean 0, variance 1/d and mean absolute value 1/(√π R), because (1 + cos)/2 is
-    Beta((d − 1)/2, (d − 1)/2). Angles have mean π/2 and variance ψ′(d/2)/2. Distances are
+    Let R = Γ((d + 1)/2)/Γ(d/2), c = std and d = dims. A norm is c times a chi variable, so its mean
+    is √2 c R. Cosines have mean 0, variance 1/d and mean absolute value 1/(√π R), because (1 +
+    cos)/2 is Beta((d − 1)/2, (d − 1)/2). Angles have mean π/2 and variance ψ′(d/2)/2. Distances are
     distributed like the norms of filters whose std is √2 times as large. As the dimension grows,
     the variance of the difference of two norms tends to c². The variance of the difference of two
     distances from one filter tends to 3c²/2. `dims` and `std` are Python numbers, and the function

@@ -38,7 +38,8 @@ class Covariance(NamedTuple):
     diagonal: Float[Array, ""]  # The z-score of the spread of the variances.
     off_diagonal: Float[Array, ""]  # The z-score of the mean square of the correlations.
     sphericity: Float[Array, ""]  # The z-score of John's U = tr (C/c² − I)²/n.
-    # The ratio Σᵢ≠ⱼ Cᵢⱼ² / Σ Cᵢᵢ², whose expectation is (n − 1)/(dims + 1).
+    # The ratio Σᵢ≠ⱼ Cᵢⱼ² / Σ Cᵢᵢ². For Gaussian filters, the ratio of the expectations of the two
+    # sums is (n − 1)/(dims + 1).
     off_diagonal_mass: Float[Array, ""]
     # the smallest eigenvalue; if n ≥ dims, the smallest after n − dims + 1 eigenvalues that are 0
     smallest: Float[Array, ""]

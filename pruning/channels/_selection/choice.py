@@ -159,8 +159,8 @@ def select_layerwise(
     Args:
       scores: One vector of scores for each group; ∞ for channels that must be kept.
       ratio: The fraction of channels to remove, in (0, 1).
-      min_channels: The smallest number of channels that a group keeps. A smaller group keeps all
-        channels.
+      min_channels: The smallest number of channels that a group keeps. A group with fewer channels
+        keeps all channels.
       round_to: The number of kept channels of a group is a multiple of `round_to`, or the group
         keeps all channels. Pass one number, or one number for each group. Multiples of 8, 64 or 128
         are fast on common hardware.

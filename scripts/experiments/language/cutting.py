@@ -203,7 +203,7 @@ def solve_readers(
 ) -> Layer:
     """The smaller layer; if its stream has fewer channels, the projections `names` are fitted.
 
-    The targets of the least squares are the outputs of the whole decoder's projections.
+    The least-squares targets are the outputs of the same projections in the unpruned decoder.
     """
     model, hidden = plan.model.architecture, len(plan.selection.hidden)
     if hidden == model.hidden:

@@ -334,7 +334,7 @@ def _layer(state: Any, name: str) -> dict[str, Array]:
 def _measured(
     normalizer: str, outputs: Sequence[Array], parameters: Sequence[Mapping[str, Array]]
 ) -> dict[str, float | None]:
-    """Distances between outputs of a layer, and bounds on the distance that one epoch causes.
+    """Distances between a layer's outputs before and after an epoch, and bounds on the distances.
 
     The first three elements of `outputs` are computed with statistics of the whole training set:
     before the epoch, after the epoch and after one more step. The last two elements are computed

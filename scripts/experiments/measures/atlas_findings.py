@@ -58,7 +58,7 @@ def findings(runs: Runs) -> dict[str, Any]:
 
 
 def comparisons(runs: Runs) -> list[list[Mapping[str, Any]]]:
-    """The runs of each task and seed with results of all normalizers, always in the same order."""
+    """For each task and seed with runs of all normalizers, these runs, sorted by normalizer."""
     found = defaultdict(dict)
     for run in runs:
         found[run["task"], run["seed"]][run["normalizer"]] = run

@@ -21,7 +21,7 @@ def scan_steps(
     optimizer_state: Any,
     batches: Any,
 ) -> tuple[Any, Any]:
-    """The parameters and the optimizer state after one step for each of the batches.
+    """Take one step for each batch, and return the last parameters and optimizer state.
 
     Args:
       loss: A function of parameters and a batch.
