@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from PIL import Image
 
 from experiments.data.imagenet import Records
@@ -53,6 +54,27 @@ def test_padding_counts_for_no_class(monkeypatch):
         lambda network, x: jnp.zeros((len(x), 2)), images, trainer.mesh_of(1), vmap_seeds=False
     )
     assert found(jnp.zeros(())) == [{"accuracy": 0.6}]
+
+
+@pytest.mark.parametrize(("precision", "expected"), [("bfloat16", 1.0), ("float32", 0.0)])
+def test_images_are_evaluated_in_the_precision_of_the_network(precision, expected):
+    """The logits 1 and 1.001 are equal in bfloat16, so the first class is predicted."""
+
+    class TwoPixels(nnx.Module):
+        def __init__(self):
+            self.w = nnx.Param(jnp.ones((), jnp.float32))
+
+        def __call__(self, x):
+            return x.reshape(len(x), 2) * self.w[...]
+
+    model, images = TwoPixels(), random_images()
+    x = np.full((4, 1, 2, 1), [[[1.0], [1.001]]], np.float32)
+    images = images._replace(x_train=x, x_test=x, y_test=np.zeros(4, np.int32))
+    evaluate = evaluation.evaluator(
+        Recipe(precision=precision), images, model, trainer.mesh_of(1), vmap_seeds=False, workers=0
+    )
+    network = nnx.state(model, nnx.Param), nnx.state(model, nnx.BatchStat)
+    assert evaluate(network) == [{"accuracy": expected}]
 
 
 @pytest.fixture

@@ -358,6 +358,9 @@ def test_a_run_whose_rate_falls_over_its_epochs_says_how_to_go_on(falls, tmp_pat
     said = r"--epochs must remain 3, because .* ends there; got 4: .* use --init-from .* --out"
     with pytest.raises(InputError, match=said):
         run_folder.prepare(tmp_path, replace(recipe, epochs=4), images, vmapped_seeds=1)
+    other = replace(recipe, epochs=4, momentum=0.5)
+    with pytest.raises(InputError, match=r"has momentum 0\.9, not 0\.5$"):
+        run_folder.prepare(tmp_path, other, images, vmapped_seeds=1)
 
 
 def test_records_without_images_have_the_sizes_of_both_splits():

@@ -40,6 +40,13 @@ def test_running_statistics_see_every_accumulated_part(one_image):
         jax.tree.map(near, once, steps)
 
 
+def test_alpha_alone_is_clipped_to_0_and_1():
+    given = {"norm": {"alpha": jnp.array([-0.5, 0.25, 2.0]), "bias": jnp.array([-0.5, 2.0])}}
+    clipped = step.clip_alpha(given)["norm"]
+    np.testing.assert_array_equal(clipped["alpha"], [0, 0.25, 1])
+    np.testing.assert_array_equal(clipped["bias"], given["norm"]["bias"])
+
+
 def test_every_step_draws_other_crops_and_every_run_the_same(one_image):
     """With equal images and learning rate 0, losses differ only by crops and flips."""
     program = compiled(replace(STILL, augment=True), one_image)

@@ -53,7 +53,7 @@ class Extras(NamedTuple):
         ends the run.
       measure: A function that is called with the first state of this run, and returns a second
         function. The second function maps the state after each epoch to further metrics. With
-        `measure`, the run has only one seed, and chunks are whole epochs.
+        `measure`, the run has only one seed.
     """
 
     evaluations: tuple[Evaluation, ...] = ()
@@ -126,7 +126,7 @@ def train(
             Checkpointing(trainer, checkpoints, lines, interrupted),
         ]
         profiled = [PROFILED_STEPS] * 2 if extras.profile else []
-        usual = trainer.steps if extras.measure else extras.log_every or trainer.steps_per_call
+        usual = extras.log_every or trainer.steps_per_call
         sizes = itertools.chain(profiled, itertools.repeat(usual))
         for chunk in chunks(trainer, state, seeds, sizes):
             for hook in after_chunk:
