@@ -125,7 +125,7 @@ class Shifted(NamedTuple):
     """A batch minus a shift, the mean of the difference, and the variance for normalization."""
 
     h: Float[Array, "n *spatial c"]
-    # the sums over the pixels of each image; None for vectors, and None in inference
+    # the sums of h and h² over the pixels of each image; None for vectors and in inference
     samples: Sums | None
     shift: Float[Array, " c"]
     mean: Float[Array, " c"]
@@ -145,8 +145,7 @@ def shift_batch(x: Float[Array, "n *spatial c"], keep: Keep, reduction: Reductio
         total = sums(h, keep, (0,))
     else:
         samples = sums_by_sample(h, keep)
-        # Without the optimization barrier, XLA would compute the sums in another pass over the
-        # data.
+        # Without the barrier, XLA would compute the sums in a second pass over the data.
         first, second = jax.lax.optimization_barrier((samples.first, samples.second))
         samples = Sums(first, second, samples.count)
         total = _over_samples(samples, keep)

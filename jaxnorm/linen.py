@@ -221,7 +221,7 @@ class BatchRenorm(_RunningNorm):
         mask: Bool[Array, "..."] | None = None,
     ) -> Float[Array, "n *shape"]:
         def normalize(x: Array, **options: Any) -> tuple[Array, BatchStatistics]:
-            # `_apply` calls this function after it has created the variables.
+            # The variables exist, because `_apply` creates them before it calls this function.
             mean, var = (self.get_variable("batch_stats", name) for name in ("mean", "var"))
             running = BatchStatistics(mean, var, jnp.ones((), jnp.float32))
             limits = {"r_max": self.r_max, "d_max": self.d_max}

@@ -125,7 +125,7 @@ def fraction(ratio: Any) -> float:
     check_numeric(ratio, "ratio")
     if is_traced(ratio):
         raise TypeError(f"ratio must be a Python number; got {show(ratio)}")
-    # Inside `jit`, a comparison of a JAX array is traced even if the value of the array is known.
+    # Inside `jit`, JAX traces the comparison of an array even if the array's value is known.
     ratio = float(ratio)
     if not 0 < ratio <= 1:
         raise ValueError(f"ratio must lie in (0, 1]; got {ratio}")

@@ -98,10 +98,9 @@ def next_layer(x: Float[Array, "n d"]) -> NextLayer:
     h = h - h.mean(0, keepdims=True)
     # Deviations are divided by the largest deviation, so no square overflows.
     unit = unit_of(jnp.abs(h).max())
-    # The mean of samples with a large offset has a rounding error, which is subtracted now.
+    # The mean of samples with a large offset has a rounding error, which `recenter` subtracts.
     h = recenter(h / unit)
-    # After recentering, ν is a negative multiple of the first sample, because x₁ − ν is n/(n − 1)
-    # times the recentred first sample.
+    # After recentering, the mean ν of the other samples is −1/(n − 1) times the first sample.
     h = jnp.concatenate([h, -h[:1] / (n - 1)])
     g = matmul(h, h.T)
     gain = 1 / g[0, 0]

@@ -144,7 +144,7 @@ def check_call(f: Any, name: str, example: str, like: str, /, *args: Any, **opti
     check_function(f, name, example)
     try:
         signature = inspect.signature(f)
-    except (TypeError, ValueError):  # functions written in C have no signature
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return
     try:
         signature.bind(*args, **options)
@@ -232,7 +232,7 @@ def check_finite(x: Array, name: str) -> None:
     """Raise `ValueError` unless all elements of `x` are finite; under `jit`, check nothing."""
     if is_traced(x):
         return
-    # Inside a traced function, the context computes the sum at once instead of tracing the sum.
+    # Inside a traced function, this context computes the sum now instead of tracing it.
     with jax.ensure_compile_time_eval():
         bad = int(jnp.sum(~jnp.isfinite(x)))
     if bad:

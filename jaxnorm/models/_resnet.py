@@ -89,7 +89,7 @@ class ResNet(nnx.Module):
         x = nnx.pool(x, -jnp.inf, lax.max, (3, 3), (2, 2), ((1, 1), (1, 1)))
         for block in self.blocks:
             x = block(x)
-        # only pre-activation blocks have negative outputs
+        # Only pre-activation blocks have negative outputs; other blocks end with a ReLU.
         return self.head(nnx.relu(x).mean((1, 2)))
 
 

@@ -72,7 +72,7 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
             seen = jax.lax.map(lambda part: one(state, given, part)[1], parts)
             return [_union(statistics) for statistics in seen]
 
-        # The first pass may use any finite statistics, but not the running statistics, whose NaN
+        # The first pass may use any finite statistics. The running statistics may be NaN, which
         # would make the gradients NaN.
         unsettled = [
             BatchStatistics(jnp.zeros_like(mean), jnp.ones_like(mean), jnp.ones((), mean.dtype))

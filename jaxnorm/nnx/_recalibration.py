@@ -132,7 +132,7 @@ def _counting(kind: type[Any]) -> type[Any]:
             return kind.__call__(*call.args, **call.kwargs)
 
         def _update(self, batch: BatchStatistics) -> None:
-            # A running average would round: in float32, the variance 1 + (10⁻⁸ − 1) is 0.
+            # The update of a running average would round: in float32, 1 + (10⁻⁸ − 1) is 0.
             self.mean.set_value(batch.mean.astype(self.mean[...].dtype))
             self.var.set_value(batch.var.astype(self.var[...].dtype))
 
@@ -142,7 +142,7 @@ def _counting(kind: type[Any]) -> type[Any]:
 def _count(norm: Any, x: Array, mask: Array | None) -> Array:
     """For each feature, the number of elements of `x` that enter the statistics of `norm`."""
     check_array(x, "x")
-    features = norm.mean[...].shape[-1]  # pruned arrays have fewer than `num_features`
+    features = norm.mean[...].shape[-1]  # pruned arrays have fewer features than `num_features`
     count = jnp.full(features, x.size // features, jnp.float32)
     if mask is not None:
         if isinstance(norm, RunningNorm):

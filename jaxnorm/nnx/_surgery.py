@@ -138,7 +138,7 @@ def _replacement(
         if name in vars(old) and name in vars(new):
             setattr(new, name, vars(old)[name])
     if isinstance(new, UnitizedBatchNorm) and new.alpha.shape != old.mean.shape:
-        # `nnx.vmap` has stacked several layers in the old layer.
+        # The old layer is a stack of several layers, which `nnx.vmap` has made.
         new.alpha.set_value(jnp.broadcast_to(new.alpha[...], old.mean.shape))
     return new
 

@@ -22,7 +22,7 @@ from jaxnorm.internal import (
 from jaxnorm.shift._emd_1d import emd_1d
 from jaxnorm.shift._samples import check_pair, check_weights, vectors
 
-# The costs are computed in parts of `_BLOCK`; the linear program has at most `_UNKNOWNS` unknowns.
+# About `_BLOCK` costs are computed at a time. The linear program has at most `_UNKNOWNS` unknowns.
 _BLOCK, _UNKNOWNS = 2**23, 1_000_000
 
 

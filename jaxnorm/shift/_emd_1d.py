@@ -11,7 +11,7 @@ from jaxnorm.internal import auto_sharded, promote_to_float32
 from jaxnorm.shift._samples import check_pair, check_weights
 
 CACHED = 2**19  # The elements that are sorted at a time have 2 MB and fit into a cache.
-NARROWEST = 64  # The smallest number of columns that uses vector units well.
+NARROWEST = 64  # The smallest number of columns at a time; with fewer, vector units would idle.
 
 
 @auto_sharded

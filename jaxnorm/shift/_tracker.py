@@ -36,8 +36,8 @@ class LayerShift(NamedTuple):
     """
 
     exact: float  # The earth mover distance W₁ of all channels together.
-    lower: float  # The distance of the means is a lower bound.
-    upper: float  # The mean distance of the two outputs for an input is an upper bound.
+    lower: float  # A lower bound of W₁: the distance of the means.
+    upper: float  # An upper bound of W₁: the mean distance of the two outputs for an input.
     # The baseline is W₁ between two halves of the later outputs, or NaN for a single sample.
     baseline: float
     channels: Float[np.ndarray, " c"]  # the earth mover distance W₁ of each channel

@@ -176,6 +176,6 @@ def _sample(
     |x|^exponent has the Gamma distribution of shape 1/exponent.
     """
     sign_key, size_key = jax.random.split(key)
-    # by logarithms, because the Gamma variables underflow for small exponents
+    # logarithms are drawn, because the Gamma variables underflow for small exponents
     logs = jax.random.loggamma(size_key, 1 / exponent, shape, dtype) / exponent
     return jax.random.rademacher(sign_key, shape, dtype) * jnp.exp(logs)

@@ -285,7 +285,7 @@ def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds
         sets.pin(b[1])
     weights = [(value, axis) for value, axis in zero if value.given]
     chosen = [(value, axis) for value, axis in zero if value.chosen]
-    if not weights and len(chosen) == 1:  # such as the kernel of an expert, chosen by a router
+    if not weights and len(chosen) == 1:  # for example, a router chooses the kernel of an expert
         weights = chosen
     factors, found = weights or zero[:1], bool(weights)
     sets.zeroed += [sets.requirement_of(value, axis, weight=found) for value, axis in factors]

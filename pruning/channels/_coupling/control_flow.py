@@ -103,8 +103,8 @@ def scan_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
     before, stacked = list(values[:constants]), []
     for value in values[whole:]:
         steps, *axes = value.axes
-        # The axis along which a scan reads parameters counts layers, not channels. Therefore `fix`
-        # is called, which does not report channels that cannot be removed.
+        # The axis along which a scan reads parameters counts layers, not channels. Unlike `pin`,
+        # `fix` does not report that channels along this axis cannot be removed.
         (sets.fix if value.given else sets.pin)(steps)
         stacked.append(value._replace(axes=tuple(axes)))
 

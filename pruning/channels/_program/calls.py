@@ -93,7 +93,7 @@ def _expand(primitive: Any) -> Program | None:
 
         try:
             _EXPANDED[primitive] = jax.make_jaxpr(flat)(*primitive.in_avals_flat)
-        except (NotImplementedError, TypeError):  # `expand` is missing or fails
+        except (NotImplementedError, TypeError):  # the primitive's `expand` is missing or fails
             _EXPANDED[primitive] = None
     return _EXPANDED[primitive]
 

@@ -366,7 +366,7 @@ def _read(checkpoint_dir: Path) -> tuple[Notes, list[Leaf]]:
                 for s, name in zip(metadata["widths"], metadata["dtypes"], strict=True)
             ]
             leaves = checkpoints.restore(manager, step, arrays={"arrays": like})["arrays"]
-        except Exception as error:  # Orbax and TensorStore raise many types, also `Exception`
+        except Exception as error:  # Orbax and TensorStore raise many types of exceptions
             raise damaged from error
     if metadata.get("checksum") not in (None, _checksum(leaves)):
         raise damaged

@@ -34,7 +34,7 @@ from pruning.channels._program.lines import at, line_of, line_of_error
 from pruning.channels._removal.removal import Keep, check_keep, keep_masks
 from pruning.channels._removal.sizes import Sizes, large_tree
 
-# Parameters of primitives that are not compared, because they follow from the shapes of results.
+# These parameters of primitives are not compared, because they follow from the shapes of results.
 SHAPES = {"shape", "new_sizes", "slice_sizes", "limit_indices"}
 CURE = (
     "run it by pruning.channels.resized, which pruning.prune does with resize=True (for an NNX "
@@ -84,8 +84,8 @@ def difference(sizes: Sizes, large: Program, small: Program, arguments: Values) 
 
     The text is empty if the programs `large` and `small` do not differ.
     """
-    # `ids` has the channel ids of each variable of the large program. `same` has the corresponding
-    # variable of the small program.
+    # For each variable of the large program, `ids` has its channel ids, and `same` has the
+    # corresponding variable of the small program.
     ids, same = {}, {}
     for a, b, value in zip(large.jaxpr.invars, small.jaxpr.invars, arguments, strict=True):
         ids[a], same[a] = value, b

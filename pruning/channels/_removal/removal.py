@@ -84,8 +84,8 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
             return leaf.update(shape=shape, sharding=sharding)
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
             return jax.jit(lambda x: x.take(indices, axis), out_shardings=sharding)(leaf)
-        # `take` of NumPy, because `take` of JAX would compile a program for each shape. NumPy has
-        # no weak types, which arrays such as `jnp.full(8, 0.1)` have.
+        # NumPy's `take` is used, because JAX's would compile a program for each shape. NumPy has no
+        # weak types, so an array with a weak type, such as `jnp.full(8, 0.1)`, remains a JAX array.
         weak = jax.typeof(leaf).weak_type
         taken = (leaf if weak else np.asarray(leaf)).take(indices, axis)
         return taken if sharding is None and library is np else jax.device_put(taken, sharding)

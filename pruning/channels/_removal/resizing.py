@@ -70,11 +70,11 @@ class Sized(NamedTuple):
         """
         if self.ids.axes[axis].size == 1 or is_free(self.ids.axes[axis]):
             return jax.lax.slice_in_dim(self.array, 0, 1, axis=axis)
-        # The zeros are not copied from the array, because the array may have no channels left.
+        # The zeros are new, because `self.array` may have no channel left from which to copy them.
         if self.ids.zero is not None:
             shape = np.shape(self.array)
             return jnp.zeros((*shape[:axis], 1, *shape[axis + 1 :]), self.array.dtype)
-        assert self.fill is not None  # not None, because the channels have a common value
+        assert self.fill is not None  # removed channels that are not zero have a common value
         return self.fill(axis)
 
 

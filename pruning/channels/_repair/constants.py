@@ -140,7 +140,7 @@ def fold_constants(
             break
         unchanged |= folding.altered
     for i, change in folding.changes.items():
-        # `add` keeps a weak type, which `+` does not.
+        # `add` keeps a weak type, but `+` does not.
         leaves[i] = jnp.asarray(leaves[i]).at[...].add(change)
     return jax.tree.unflatten(structure, leaves)
 
@@ -229,13 +229,13 @@ class Folding:
             change = addend.spread(self.changes[leaf])
             return tuple(v._replace(masked=v.masked + change) for v in pair)
         here, there = [addend.mean(v.zeroed - v.masked, array) * (1 - removed) for v in pair]
-        # Changes that are not finite for the second inputs are not compared.
+        # Changes `there` that are not finite are not compared.
         distances = jnp.where(jnp.isfinite(there), jnp.abs(here - there), 0)
         largest = max(float(jnp.abs(v.zeroed).max(initial=0)) for v in pair)
         differ = float(distances.max(initial=0)) > self.eps**0.5 * largest
         self.changes[leaf] = jnp.zeros_like(array) if differ else here
-        # An error may remain at kept channels, because a contribution was dropped, or its mean is
-        # not exact. The error is set to zero, because after a nonlinearity the error would depend
+        # An error may remain at kept channels, because a contribution was dropped, or only its mean
+        # was folded. The error is set to zero, because after a nonlinearity the error would depend
         # on the inputs, and then no later constant would be folded. `jnp.where` makes a new array,
-        # because one array in both networks would mean that the sums were equal before the change.
+        # because the same array for both networks would mean that their sums did not differ.
         return tuple(Value(z, jnp.where(remains, z, m)) for z, m in pair)

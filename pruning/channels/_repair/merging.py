@@ -128,7 +128,7 @@ def _check_sums_and_constants(groups: Sequence[ChannelGroup], channels: TracedCh
                     f"only kernels may sum merged channels; channels of {name(group)} are summed "
                     f"by {required.equations[-1].primitive.name}{at(line_of(required.equations))}"
                 )
-    # No activations of the groups are summed, so a group is `normed` only if a constant varies.
+    # No activations of the groups are summed: a group is `normed` if a constant varies along it.
     for group in (group for group in groups if group.normed):
         places = [(channels.parameters.paths.index(p.path), p.axis) for p in group.positions]
         axes = list(map(channels.axes.index, places))

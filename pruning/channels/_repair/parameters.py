@@ -154,7 +154,7 @@ def network_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> Network:
     """
     facts: list[Fact] = []
     readers: Counter[int] = Counter()  # For each parameter, how many equations read it.
-    # For each product, the equation that adds a parameter to the product; both are indices.
+    # For the index of each product, the index of the equation that adds a parameter to the product.
     sums: dict[int, int] = {}
 
     def step(eqn: Equation, roles: Sequence[Role]) -> list[Role]:

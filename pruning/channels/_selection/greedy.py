@@ -278,7 +278,7 @@ class Block:
             self.missing = self._missing(left)
         others, rows, crossed, schur, residual = self.missing
         if (own := self.rows.get(channel)) is not None:
-            # shape: (inputs of `channel`, removed channels, inputs of a removed channel)
+            # shape of `cross`: (inputs of `channel`, removed channels, inputs of a removed channel)
             cross = crossed[own][:, rows]
             solved = np.linalg.solve(self.inverse[np.ix_(own, own)], cross.reshape(len(own), -1))
             solved = solved.reshape(cross.shape)
