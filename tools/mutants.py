@@ -47,7 +47,7 @@ from rich.table import Table
 ROOT = Path(__file__).parents[1]
 FOLDERS = {name: ROOT / name for name in ("jaxnorm", "pruning", "geometry", "scripts")}
 MOST_FILES = 3  # Largest number of test files for a module, and for its commands.
-MOST_TESTS = 100  # Largest number of tests for one line, besides the tests of its module.
+MOST_TESTS = 100  # Largest number of recorded tests that run for a line, before whole test files.
 CLAIMS = "scripts/claims"  # `OUTCOMES` tests each module in `CLAIMS`.
 OWN_CLAIMS = f"{CLAIMS}/own"
 OUTCOMES = "tests/geometry/test_claims.py::test_outcomes_of_a_module_are_as_recorded"

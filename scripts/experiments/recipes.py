@@ -129,7 +129,7 @@ _SPEED = replace(
 )
 _MICRO = replace(_CIFAR, model="preact110", batch_size=2)
 _DEEPEST = {"model": "preact164", "batch_size": 64}
-# Section 4.1 of the paper mentions neither momentum nor weight decay, so both are zero.
+# Section 4.1 of the unitization paper mentions neither momentum nor weight decay, so both are zero.
 _MNIST = replace(
     _CIFAR, dataset="mnist", model="mlp", momentum=0.0, weight_decay=0.0, augment=False
 )
@@ -149,7 +149,7 @@ _IMAGENET = replace(
     weight_decay=1e-4,
     augment=False,
 )
-# For pruning on ImageNet: the rate is divided by ten every 30 epochs, as in PyTorch's examples.
+# For pruning on ImageNet, the learning rate falls tenfold every 30 epochs, as in PyTorch's code.
 _LARGE = replace(
     _IMAGENET, epochs=90, batch_size=256, learning_rate=0.1, drops=(1 / 3, 2 / 3), drop_factor=10.0
 )

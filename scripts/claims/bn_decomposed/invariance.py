@@ -15,7 +15,7 @@ from jaxnorm import recenter
 claim = partial(Claim, "Batch Normalization Decomposed")
 
 POINTS = 5  # The batch of Theorems 13 and 14 has five samples.
-WIDTH = 5  # In a narrow layer, the mean of a norm differs from the norm's root mean square.
+WIDTH = 5  # In a narrow layer, the mean of a norm is clearly below its root mean square.
 CASES = 200
 SPREAD = ((2.0, 0.0, 0.0), (0.3, 0.5, 0.0), (-0.4, 0.2, 0.3), (0.0, -0.3, 0.5), (0.1, 0.1, -0.6))
 
@@ -77,7 +77,7 @@ def next_layers(key: Key[Array, ""]) -> Statistics:
     y = jax.nn.relu(recenter(x @ w))
     odd, other = jnp.square(y[0]).sum(), jnp.square(y[1]).sum() * (n - 1) ** 2
     cluster = jnp.asarray(SPREAD, jnp.float32)
-    # Item 4 of Theorem 14, with the gain of Theorem 14: n²/((n − 1)² R²).
+    # Item 4 of Theorem 14, with the gain of Theorem 14: (n/((n − 1) `radius`))².
     radius = jnp.linalg.norm(cluster[0] - cluster[1:].mean(0))
     gain = (n / ((n - 1) * radius)) ** 2
     z = jax.nn.relu(recenter(cluster @ normal(layer_key, 3, WIDTH) * jnp.sqrt(2 * gain / WIDTH)))

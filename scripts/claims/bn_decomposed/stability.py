@@ -191,8 +191,8 @@ THEOREM_14_4 = claim(
 )
 
 
-# The growth has an error of about 1e-11, because rounding errors are 1e-16 and the smallest squared
-# distances are about 1e-5.
+# The computed growth of squared distances has an error of about 1e-11, because rounding errors are
+# 1e-16 and the smallest squared distances are about 1e-5.
 @THEOREM_14_4.at_most("growth ≤ α = n²/((n − 1)²R²)", tolerance=1e-10)
 def _(key: Key[Array, ""]) -> Cases:
     rng = generator(key)

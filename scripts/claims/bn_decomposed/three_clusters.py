@@ -215,7 +215,7 @@ def _() -> Values:
 def _cosine_with_the_last(key: Array) -> tuple[np.ndarray, float]:
     """The quotients x₂·xₙ/(‖x₂‖‖x₁‖) and x₂·xₙ/(‖x₂‖‖xₙ‖), and the right side of Equation 92."""
     rows, ac, bd = unbalanced_rows(key)
-    rows = rows * np.where(rows[:, -1:] == rows[:, 1:2], 1, 2)  # the factor 2 multiplies B + D by 4
+    rows = rows * np.where(rows[:, -1:] == rows[:, 1:2], 1, 2)  # the factor 2 multiplies `bd` by 4
     ac, bd = ac, 4 * bd
     y = np.asarray(geometry.tree.step(jnp.asarray(rows.T)))
     norms = np.linalg.norm(y, axis=1)

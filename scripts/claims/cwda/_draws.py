@@ -16,7 +16,7 @@ from jaxnorm.internal import chi_mean
 
 DIMS = 9  # number of dimensions of the three filters
 LAYER_FILTERS, LAYER_DIMS = 64, 144
-FIGURE_1_FILTERS, FIGURE_1_DIMS = 128, 576  # The smaller layer of Figure 1.
+FIGURE_1_FILTERS, FIGURE_1_DIMS = 128, 576  # The smaller layer in the paper's Figure 1.
 # For each pair of criteria, the size of the terms that the predicted mean of Spearman's ρ neglects,
 # for LAYER_FILTERS filters in LAYER_DIMS dimensions.
 SPEARMAN_NEXT_TERM = {

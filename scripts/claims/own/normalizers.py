@@ -24,8 +24,8 @@ from jaxnorm.shift import LayerBounds
 claim = partial(Claim, "jaxnorm")
 
 EPS = 1e-2  # The eps of layer norm and RMS norm.
-# FAR scales two opposite points such that their outputs nearly attain the bound 2M. NEAR scales two
-# opposite steps, after which outputs nearly attain the bound L W.
+# FAR scales two opposite points such that the distance of their outputs nearly equals its bound 2M.
+# NEAR scales two opposite steps such that the distance after them nearly equals its bound L W.
 FAR, NEAR = 1e6, 1e-6
 
 

@@ -15,7 +15,7 @@ from jaxnorm import batch_norm, shift
 
 claim = partial(Claim, "Unitization")
 
-# the distance of a point from the corner (C, …, C), divided by the norm of the corner
+# the distance of a point from the corner (C, …, C) of the cube, divided by the corner's norm
 STEP = 1e-6
 
 

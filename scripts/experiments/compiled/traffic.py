@@ -153,10 +153,10 @@ def notable_names(program: Program, i: Instruction) -> list[str]:
 def kernel_bytes(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
     """The bytes that one kernel reads from HBM and writes to HBM."""
     op = i.op.removesuffix("-start")
-    if i.op in ("slice-start", "dynamic-slice-start"):  # the shape is ((source), slice, token)
+    if i.op in ("slice-start", "dynamic-slice-start"):  # `i.shape` is ((source), slice, token)
         source, part, *_ = tuple_parts(i.shape)
         return array_bytes(part) * (bool(hbm_bytes(source)) + bool(hbm_bytes(part)))
-    if i.op == "copy-start":  # the shape is (destination, source, token)
+    if i.op == "copy-start":  # `i.shape` is (destination, source, token)
         return sum(map(hbm_bytes, tuple_parts(i.shape)[:2]))
     if op in COLLECTIVES:
         operands = (shapes.get(name, "") for name in i.operands)
@@ -168,7 +168,7 @@ def results(collective: Instruction) -> list[str]:
     """The shapes of the results of a collective, or of the start of an asynchronous collective."""
     parts = tuple_parts(collective.shape)
     if collective.op.endswith("-start") and collective.op != "all-reduce-start":
-        return parts[1:2]  # the shape is (operands, results, ...)
+        return parts[1:2]  # `parts` are (operands, results, ...)
     return parts
 
 
@@ -183,7 +183,7 @@ def bytes_written(program: Program, i: Instruction, shapes: dict[str, str]) -> f
             bytes_written_by_fusion(inside, part, index)
             for index, part in enumerate(tuple_parts(i.shape))
         )
-    if i.op == "async-start":  # the shape is ((operands), results, ...)
+    if i.op == "async-start":  # `i.shape` is ((operands), results, ...)
         return sum(map(hbm_bytes, tuple_parts(i.shape)[1:2]))
     if i.op == "dynamic-update-slice":
         return array_bytes(shapes.get(i.operands[1], ""))

@@ -57,7 +57,7 @@ GPT2_NAMES = {
     "activation_function": "hidden_act",
     "layer_norm_epsilon": "rms_norm_eps",
 }
-EXPERTS = ("num_local_experts", "num_experts")  # Names of one entry in two releases.
+EXPERTS = ("num_local_experts", "num_experts")  # Names of one entry of config.json in two releases.
 GEMMA_HEAD = 256  # The default of `head_dim`, which a `config.json` of Gemma may leave out.
 THETA = 10_000.0
 

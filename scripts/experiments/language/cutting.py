@@ -210,7 +210,7 @@ def solve_readers(
         return small
     h, h_small = whole.normalize(norm, both[0]), small.normalize(norm, both[1])
     remaining = removal.indices(model, plan.selection, i)
-    del remaining["hidden"]  # the whole decoder reads all channels of the stream
+    del remaining["hidden"]  # the large model's decoder reads all channels of the stream
     cut = [removal.cut(name, np.asarray(whole.params[name]), remaining) for name in names]
     wanted = [
         rows(removal.fold(model, name, kernel, hidden, tied=plan.model.tied))

@@ -22,7 +22,7 @@ from jaxnorm.internal.checkpoints import write_tree
 
 FAMILIES = ("qwen2", "qwen3")
 LAYER_AXIS = 1  # The axis of the layers in stacked parameters, `param_scan_axis` in MaxText.
-ITEMS = Path("0") / "items"  # The folder of step 0.
+ITEMS = Path("0") / "items"  # Orbax's folder of the arrays of step 0.
 Tree = dict[str, Any]
 
 ATTENTION = {

@@ -64,7 +64,7 @@ def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int)
         j = (remove[:, None] * width + np.arange(width)).ravel()
         change = scipy.linalg.solve(inverse[np.ix_(j, j)], inverse[j], assume_a="pos")
         w -= w[:, j] @ change
-        inverse -= inverse[:, j] @ change  # Rows and columns of removed inputs become zero.
+        inverse -= inverse[:, j] @ change  # The rows and columns of removed inputs become zero.
         remains[remove] = False
     return np.flatnonzero(remains)
 

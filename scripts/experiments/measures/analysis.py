@@ -17,8 +17,8 @@ from jaxtyping import Array, Float
 import pruning
 
 PAIRS = ["-".join(pair) for pair in pruning.ranking.PAIRS]
-# Significance level of every test. With probability 1 − LEVEL, `ks_bound` is at least the distance
-# between a Gaussian and the distribution from which the weights are drawn.
+# Significance level of every test. For independent weights, `ks_bound` is at least the distance
+# between a Gaussian and the distribution of the weights, with probability 1 − LEVEL.
 LEVEL = 0.05
 # margin of the test whether the mean weight is equivalent to 0, in standard deviations of weights
 MEAN_MARGIN = 0.05

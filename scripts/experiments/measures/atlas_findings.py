@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 DRAWS = 2000  # Number of times that the bootstrap draws groups.
-LEVEL = 0.95  # Level of the interval of a correlation.
+LEVEL = 0.95  # Confidence level of the interval of a correlation.
 
 Runs = Sequence[Mapping[str, Any]]
 

@@ -77,7 +77,7 @@ def certificate(name: str, n: int, state: OddState) -> Certificate | None:
             entries = _solve(n, state, kernel)
         elif name in smooth and state.spread < 1e-6:
             kernel = opposite_or_equal(*smooth[name])
-            entries = [(n - 1) ** 2, 1 - n, 1, 1]  # two recentred points are opposite
+            entries = [(n - 1) ** 2, 1 - n, 1, 1]  # recentred odd and other samples are opposite
         else:
             return None
         entries, _, _ = layer(entries, n, kernel)
@@ -114,7 +114,7 @@ def layer(entries: Sequence[Number], n: int, kernel: Kernel) -> tuple[list[Numbe
     deviations of the covariances of i and j whose sum over j is 0.
     """
     # The mean of the odd sample's row of the Gram matrix, and the mean of any other row, as linear
-    # functions of the four entries.
+    # functions of the matrix's four entries.
     first = mpmath.matrix([[1, n - 1, 0, 0]]) / n
     rest = mpmath.matrix([[0, 1, 1, n - 2]]) / n
     mean = (first + (n - 1) * rest) / n

@@ -58,9 +58,9 @@ PROBE = 1000  # Number of test images that the trackers evaluate.
 CHUNK = 500  # Number of images in one forward pass, when moments are measured.
 # Number of training batches whose moments are measured with running or with batch statistics.
 MOMENT_BATCHES = 20
-# Largest number of further batches that update the running averages before the floor is measured.
-# After 100 batches at momentum 0.9, the earlier averages have a weight of 0.9¹⁰⁰ = 3e-5. After
-# fewer batches, the weight is larger, such as 0.3 after the 11 batches of an epoch of digits.
+# Largest number of further batches that update the running averages before the noise floor is
+# measured. After 100 batches at momentum 0.9, the earlier averages have a weight of 0.9¹⁰⁰ = 3e-5.
+# After fewer batches, the weight is larger, such as 0.3 after the 11 batches of an epoch of digits.
 FLOOR_BATCHES = 100
 
 

@@ -48,7 +48,7 @@ PAGES = {
     for path in sorted(FOLDER.rglob("results.json"))
 }
 PAGES["repair"] = lambda digits: repair.render(digits, _read("repair/resnet20.json"))
-NUMBERS = {"repair": "digits.json"}  # the file of numbers, if its name is not results.json
+NUMBERS = {"repair": "digits.json"}  # the file of a page's numbers, if its name is not results.json
 
 
 def numbers(name: str) -> Any:

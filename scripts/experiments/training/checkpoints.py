@@ -106,8 +106,8 @@ class Checkpoints:
             )
         if step in self.manager.all_steps():
             return
-        # Copies are saved, because the next step changes the notes and donates the buffers, which
-        # may not be written yet.
+        # Copies are saved, because the next step may change `notes` and donate the buffers of
+        # `state` before they are written.
         notes = copy.deepcopy(notes)
         leaves = [jnp.copy(leaf) for leaf in jax.tree.leaves(state)]
         sums = sums_of(leaves)

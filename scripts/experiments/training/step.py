@@ -154,7 +154,7 @@ def _gradient(
         mesh=mesh,
         in_specs=(P(), P(), P("data"), P("data"), P("data")),
         out_specs=P(),
-        check_vma=False,  # with this check, `psum` refuses groups of indices
+        check_vma=False,  # with this check, `psum` refuses `axis_index_groups`
     )
     def gradient_of(
         params: Any, statistics: Any, x: Array, y: Array, draws: Any
