@@ -132,6 +132,13 @@ def test_a_seed_that_a_run_lacks_is_refused(run):
         load_network(run, 2)
 
 
+@pytest.mark.parametrize("seed", [-1, 3])
+def test_a_seed_beside_the_seeds_of_a_program_is_refused(seed, tmp_path):
+    run_folder.prepare(tmp_path, SMALL, random_images(), vmapped_seeds=3)
+    with pytest.raises(InputError, match=f"must have a checkpoint of seed {seed}; .* has none"):
+        load_network(tmp_path, seed)
+
+
 def test_evaluating_alone_prints_the_accuracies_and_trains_nothing(run, capsys, tmp_path):
     before = sorted(path for path in run.rglob("*") if path.is_file())
     options = train.Options(seeds=2, devices=1, out=run, evaluate_only=True)

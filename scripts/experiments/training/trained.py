@@ -88,8 +88,9 @@ def _weights(run: Path, seeds: Sequence[int]) -> list[tuple[Any, Any]]:
     if count == 1:
         states = [newest_state(trainer, (seed,), run) for seed in seeds]
         return [(state.params, state.statistics) for state in states]
-    if max(seeds) >= count:
-        raise InputError(f"the run must have a checkpoint of seed {max(seeds)}; {run} has none")
+    for seed in seeds:
+        if not 0 <= seed < count:
+            raise InputError(f"the run must have a checkpoint of seed {seed}; {run} has none")
     state = newest_state(trainer, tuple(range(count)), run)
     both = state.params, state.statistics
     return [jax.tree.map(lambda leaf, seed=seed: leaf[seed], both) for seed in seeds]
