@@ -44,7 +44,7 @@ def test_tiny_angles_are_resolved_where_an_arccosine_gives_zero(dtype, theta):
     np.testing.assert_allclose(found[3], np.pi, rtol=1e-7)
 
 
-@pytest.mark.parametrize("shape", [(20, 5), (9, 20_000)])  # (9, 20_000) is divided into blocks
+@pytest.mark.parametrize("shape", [(20, 5), (9, 20_000)])  # the second shape is computed in blocks
 def test_angles_agree_with_arccosines_where_these_are_good(shape, key):
     x = np.asarray(jax.random.normal(key, shape))
     u = x / np.linalg.norm(x, axis=1, keepdims=True)

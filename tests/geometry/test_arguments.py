@@ -98,7 +98,7 @@ def test_arrays_of_one_number_are_python_numbers(function, numbers):
     assert math.isclose(function(*map(jnp.asarray, numbers)), function(*numbers))
 
 
-NAME: Any = "batch_norm"  # a string instead of a function
+NAME: Any = "batch_norm"  # a string where a function is needed
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -151,8 +151,8 @@ GRAM_FUNCTIONS = [
 ]
 
 
-# The tests of `rescale_step` and `rescale_rms_step` are slow tests, because `_unit_trace` checks
-# the matrix for both functions and for `standardize_step`.
+# The tests of `rescale_step` and `rescale_rms_step` are slow tests, because these functions check
+# the matrix by the same code as `standardize_step`, `_unit_trace`.
 @pytest.mark.parametrize(
     "function",
     [

@@ -468,7 +468,7 @@ def test_a_claim_without_checks_must_have_a_reason(call, key):
 
 
 def test_all_checks_are_decided_together():
-    z = 3.5  # alone, the check would be rejected, but not as one of a hundred checks
+    z = 3.5  # a single check with this z would be rejected, but not one of a hundred checks
     p = 2 * stats.norm.sf(z)
     assert p < LEVEL < 100 * p
     names = [f"u{i}" for i in range(100)]
@@ -530,7 +530,7 @@ def test_threads_leave_one_thread_of_a_cpu_for_lapack(key, monkeypatch):
     assert claims.measure((claim,), key, devices=one, threads=9)
     with pytest.raises(ValueError, match=r"threads must be below 10, .* got 10: .* NPROC=20$"):
         claims.measure((claim,), key, devices=one, threads=10)
-    monkeypatch.setenv("NPROC", "2")  # there are eight devices, and XLA has a thread for each
+    monkeypatch.setenv("NPROC", "2")  # XLA has a thread for each of the eight devices
     with pytest.raises(ValueError, match="threads must be below 8"):
         claims.measure((claim,), key, devices=one, threads=8)
 

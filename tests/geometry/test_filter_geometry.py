@@ -78,8 +78,8 @@ def test_a_layer_by_hand():
 def test_differences_do_not_vanish_with_the_dimension():
     for dims in (64, 10_000):
         norms = 2 * gaussian_filter_geometry(dims).norm_variance
-        # The variance of the difference of two norms tends to std² = 1. If norms became equal, the
-        # variance would tend to 0.
+        # The variance of the difference of two norms tends to std² = 1. If two norms became equal,
+        # this variance would tend to 0.
         assert abs(norms - 1) < 0.01
     v = np.random.default_rng(0).normal(size=(3, 40_000, 64))
     difference = np.linalg.norm(v[0] - v[1], axis=1) - np.linalg.norm(v[0] - v[2], axis=1)
@@ -96,7 +96,7 @@ def test_norms_deviate_by_less_than_their_envelope():
     v = np.random.default_rng(0).normal(size=(200, 64, 36))
     error = abs(np.linalg.norm(v, axis=2) - float(gaussian_filter_geometry(36).norm_mean))
     assert np.mean(error.max(1) > norm_envelope(64)) <= 0.05
-    # `norm_envelope(64)` is 3.96, so the largest error is more than half of the bound.
+    # `norm_envelope(64)` is 3.96, so the largest error is more than half of this bound.
     assert error.max() > 2
 
 

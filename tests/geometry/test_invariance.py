@@ -94,8 +94,8 @@ def test_theorem_14_squared_norms_orthogonality_and_contraction(n, factor):
     found = expected(x)
     g = np.asarray(found.gram)
     np.testing.assert_allclose(found.radius, radius, rtol=1e-10)
-    np.testing.assert_allclose(g[0, 0], 1, rtol=1e-10)  # Item 1, for the squared norm.
-    np.testing.assert_allclose(g[-1, -1], 1 / (n - 1) ** 2, rtol=1e-10)  # Item 2, squared.
+    np.testing.assert_allclose(g[0, 0], 1, rtol=1e-10)  # Item 1 for ‖x₁‖².
+    np.testing.assert_allclose(g[-1, -1], 1 / (n - 1) ** 2, rtol=1e-10)  # Item 2 for ‖ν̂‖².
     assert abs(g[0, -1]) < 1e-10  # item 3
     cluster = np.concatenate([x[1:], x[1:].mean(0, keepdims=True)])
     before = np.square(cluster[:, None] - cluster[None]).sum(-1)
@@ -149,7 +149,7 @@ def test_the_spread_of_a_cluster_grows_in_finite_networks(n, width):
         return (spread(last) - spread(x)) / layers
 
     mean, stderr, _ = monte_carlo(growth, jax.random.key(0), chains)
-    assert mean > 5 * stderr  # so the batch is unstable
+    assert mean > 5 * stderr  # distances in the cluster grow, so the batch is unstable
     assert abs(mean - np.log(cluster_growth(n))) < 5 * stderr + 3 / width
 
 

@@ -38,7 +38,7 @@ def relu_product(key, cos):
 @pytest.mark.parametrize("cos", [-0.9, 0.0, 0.5])
 def test_relu_covariance_is_the_arccosine_kernel(cos, key):
     mean, stderr, _ = monte_carlo(relu_product, key, 100_000, parameters=(jnp.asarray(cos),))
-    assert stderr < 0.01  # small enough to notice a wrong kernel
+    assert stderr < 0.01  # a larger error could hide a wrong kernel
     expected = kernel(jnp.array([[1.0, cos], [cos, 1.0]]))[0, 1]
     assert abs(mean - expected) < 5 * stderr
 
@@ -133,7 +133,7 @@ def test_infinite_width_has_an_odd_state_with_a_finite_spread(n, ratio, spread, 
     assert abs(found.norm_ratio - ratio) < 0.01
     assert abs(np.degrees(found.spread) - spread) < 0.01
     assert abs(np.degrees(found.angle) - angle) < 0.01
-    assert abs(found.spread * n / (3 * np.pi) - 1) < 2.1 / n  # the spread tends to 3π/n
+    assert abs(found.spread * n / (3 * np.pi) - 1) < 2.1 / n  # the spread is about 3π/n
 
 
 @pytest.mark.parametrize("n", [10**3, 10**5, 10**9])
@@ -226,6 +226,6 @@ def test_the_norm_factor_is_the_mean_of_a_chi_variable_of_binomial_degrees(width
     j = np.arange(1, width + 1)
     log_chi = np.log(2) / 2 + scipy.special.gammaln((j + 1) / 2) - scipy.special.gammaln(j / 2)
     mean = np.sum(scipy.stats.binom.pmf(j, width, 0.5) * np.exp(log_chi)) * (2 / width) ** 0.5
-    # Above width 10,000, the factor is a series. The last term of the series is 2·10⁻⁹ at width
-    # 10,000, so the tolerance would show its error.
+    # Above width 10,000, the code sums a series, whose last term is 2·10⁻⁹ at width 10,000. The
+    # tolerance is smaller, so the test would notice a wrong last term.
     np.testing.assert_allclose(expected_norm_factor(width), mean, rtol=0, atol=4e-11)

@@ -148,7 +148,7 @@ def test_the_expansion_at_one():
         deficit = 1 - kernel(math.cos(angle)) - kernel.slope * angle**2 / 2
         assert abs(-deficit / angle**3 / cubic_term(kernel) - 1) < angle
     assert cubic_term(kernel_map(jnp.tanh)) == 0
-    for std in (0.7, 2.5):  # the kinks are not at the mean, and `std` is not 1
+    for std in (0.7, 2.5):  # kinks away from the mean, with `std` other than 1
         kernel = kernel_map(jax.nn.hard_tanh, (-1.0, 1.0), std=std)
         deficit = 1 - kernel(math.cos(0.01)) - kernel.slope * 0.01**2 / 2
         assert abs(-deficit / 0.01**3 / cubic_term(kernel) - 1) < 0.03
@@ -230,7 +230,7 @@ def test_fixed_points_of_ordered_and_critical_maps():
     critical = fixed_point(kernel_map(*RELU))
     assert critical.cosine == 1
     above = fixed_point(replace(kernel_map(*RELU), slope=1 + 2 * jnp.finfo(float).eps * one))
-    # Up to rounding, the slope is 1.
+    # This slope exceeds 1 only by rounding, so the fixed point remains 1.
     assert (above.cosine, above.slope) == (1, 1 + 2 * jnp.finfo(float).eps)
     assert critical.depth_scale > 1e9
     # the slope of κ(ρ) = (1 + ρ)²/4 at 1 is 1; at 1 − 1e-8, rounding makes κ(ρ) − ρ zero
@@ -415,7 +415,7 @@ def test_networks_of_finite_width_differ_by_one_over_the_width(activation, key):
         )
         scaled.append((width * (mean - infinite), width * stderr))
     (first, first_error), *others = scaled
-    # The products of width and difference are not zero, and are equal to first order in 1/width.
+    # The difference from infinite width is nearly a nonzero constant, divided by the width.
     assert (abs(first) > 5 * first_error).any()
     for product, stderr in others:
         assert (abs(product - first) < 4 * np.hypot(stderr, first_error) + 0.25 * abs(first)).all()

@@ -101,7 +101,7 @@ FUNCTIONS = {
         for name in ("monte_carlo", "monte_carlo_moments")
     },
 }
-# functions that take and return numbers, so nothing is sharded
+# functions of numbers, which have no array to shard
 OF_NUMBERS = {
     "cluster_growth",
     "cluster_spread",
@@ -220,7 +220,7 @@ def test_products_do_not_depend_on_the_precision_of_a_device(name):
     assert_full_precision(jax.make_jaxpr(function)(x))
 
 
-# functions that draw other random numbers in float32
+# functions whose random draws in float32 differ from their draws in float64
 DRAWN = {"random_network_recentred", "rows_needed", "sampled_cells"}
 DRAWN |= {"monte_carlo", "monte_carlo_moments"}
 
@@ -254,7 +254,7 @@ def test_a_sharded_argument_changes_neither_result_nor_gradient(name, spec, mesh
     assert_close(with_gradient(name)(sharded(name, mesh, spec)), alone(name))
 
 
-# functions that also run without `jit`, as examples of functions that branch on shapes
+# These functions branch on shapes, so the test also runs them without `jit`.
 EAGER = {"angles", "filter_geometry"}
 
 

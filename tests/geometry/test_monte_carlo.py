@@ -43,7 +43,7 @@ def test_estimates_lie_within_their_standard_errors(key):
 
     scores = np.asarray(jax.vmap(error)(jax.random.split(key, 2000)))
     assert abs(scores.mean()) < 0.1
-    assert 0.93 < scores.std() < 1.13  # 1.02 for Student's t with 49 degrees of freedom
+    assert 0.93 < scores.std() < 1.13  # Student's t with 49 degrees of freedom has std 1.02
 
 
 def test_a_large_mean_in_float32_does_not_spoil_the_standard_error(key):
@@ -212,7 +212,7 @@ def test_parameters_reach_the_draw_without_recompilation(key):
         monte_carlo(draw, key, 100, parameters=(jnp.array(scale),)) for scale in (1.0, 7.0)
     )
     np.testing.assert_allclose(seven.mean, 7 * one.mean, rtol=1e-12)
-    assert len(traced) <= 3  # the first call traces for shape and program, the second for shape
+    assert len(traced) <= 3  # the first call traces twice (shape and program), the second once
 
 
 def test_draws_that_a_mask_leaves_out_have_no_weight():
@@ -235,7 +235,7 @@ def test_drawing_stops_at_the_target_stderr_whatever_the_batches(key):
         for size in (500, 4000)
     ]
     assert found[0].stderr <= 0.004
-    assert found[0].samples == found[1].samples == 5956  # the first round above 1/12/0.004² draws
+    assert found[0].samples == found[1].samples == 5956  # rounds stop above 1/12/0.004² draws
     np.testing.assert_allclose(found[0].mean, found[1].mean, rtol=1e-12)
     whole = monte_carlo(jax.random.uniform, key, 5956)
     np.testing.assert_allclose(found[0].mean, whole.mean, rtol=1e-12)

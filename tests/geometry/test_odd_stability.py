@@ -103,7 +103,7 @@ def test_growths_of_unequal_norms_are_those_of_the_whole_batch(std, state, monke
     monkeypatch.setattr(_stability, "activation_kernel", kernel_of_polynomial)
     n, layer, g = 6, partial(layer_of_polynomial, std), gram_of(6, state)
     entries = jnp.asarray([g[0, 0], g[0, 1], 1.0, g[1, 2]])
-    # `_programs` stores programs by activation, so each test passes an activation of its own.
+    # `_programs` stores programs by activation, so the activation must be a new function.
     programs = _stability._programs(lambda x: polynomial(x), ())
     found = _stability._stability(entries, float(n), std, programs)
     np.testing.assert_allclose(found.state, state, rtol=1e-12)
@@ -171,7 +171,7 @@ def test_a_slope_below_zero_changes_the_growth_as_by_hand():
 def test_the_spread_of_relu_at_finite_width_by_hand():
     """Before ReLU, the odd sample is −r = −(n − 1) times each other sample."""
     n, r, width = 10, 9, 400
-    spread = 2 * (1 + 2 / (n - 2)) - 1  # relative variance of one neuron
+    spread = 2 * (1 + 2 / (n - 2)) - 1  # relative variance of one neuron's contribution
     distance = 6 * (r**4 + 1) / (r**2 + 1) ** 2 - 1
     both = 2 / (r**2 + 1) - 1
     found, infinite = spread_distribution(n, width, *RELU), np.log(cluster_growth(n)) / 2

@@ -173,7 +173,7 @@ def test_ten_thousand_layers_of_512_need_the_memory_of_ten():
         return memory.temp_size_in_bytes
 
     deep, shallow = bytes_of(10_000), bytes_of(10)
-    assert deep - shallow < 10_000 * 64  # Each layer needs at most 64 more bytes, for its key.
+    assert deep - shallow < 10_000 * 64  # A further layer needs at most 64 bytes, for its key.
     assert deep < 16e6  # The weights of one layer are 1 MB.
 
 

@@ -113,7 +113,7 @@ def test_lemma_2_holds_with_twice_gamma_and_is_the_frequency_of_random_rows(key)
         assert found >= 2 * gamma_2d(jnp.asarray(x)) - 1e-9
     turn = 2 * np.pi * (np.arange(5000) + 0.5) / 5000
     for x, y, found in cases:
-        relation = np.linalg.svd(y.T)[2][-1]  # y.T @ relation is 0
+        relation = np.linalg.svd(y.T)[2][-1]  # the outputs' linear relation: y.T @ relation is 0
         sums = relation @ np.maximum(x @ [np.cos(turn), np.sin(turn)], 0)
         assert abs(np.mean(np.abs(sums) > 1e-12) - found) <= 2 * len(x) / 5000
 
@@ -216,8 +216,8 @@ def test_theorem_3_the_tail_holds_of_random_rows(key):
 
 
 def test_opposite_cells_break_one_relation_alike():
-    # By hand: the outputs are (1, 1), and the relation is (1, −1). A new neuron breaks the relation
-    # unless the neuron is active for no sample.
+    # Both samples have the output 1, so the outputs have the linear relation y₁ − y₂ = 0. A new
+    # random neuron breaks the relation unless the neuron is active for no sample.
     x = jnp.eye(2)
     found = full_rank_probability(x, jnp.ones((1, 2)))
     np.testing.assert_allclose(found, 1 - cell_volumes_2d(x)[0], rtol=1e-12)

@@ -124,7 +124,7 @@ def test_theorem_11_and_its_exact_limits(n):
     x = np.sort(np.random.default_rng(n).normal(size=n))
     tree = fast_gram(jnp.asarray(x), 4000)
     g, square = np.asarray(tree.gram), np.asarray(tree.squared_distances)
-    assert g[0, -1] == 0  # item 1: the ends are orthogonal
+    assert g[0, -1] == 0  # item 1: the first and the last sample become orthogonal
     inner = slice(1, n - 1)
     largest = np.sqrt(np.maximum.outer(np.diagonal(g), np.diagonal(g)))
     assert (np.sqrt(square) / largest)[inner, inner].max() < 1e-6  # item 2: inner samples merge

@@ -187,7 +187,7 @@ WRONG_TYPES = {
         lambda: jaxnorm.models.MLP(classes=2, norm=LAYER, rngs=nnx.Rngs(0))
     ],
 }
-# For each option of a layer, a wrong value and the end of the error message.
+# For each option of a layer, a wrong value, and how its error message ends.
 OPTIONS = {
     "param_dtype": (int, "a floating dtype, such as jnp.bfloat16; got <class 'int'>"),
     "dtype": ("int32", "a floating dtype, such as jnp.bfloat16; got 'int32'"),

@@ -588,7 +588,7 @@ def test_the_papers_code_corrects_the_variance_in_training():
     )
     expected = algorithm_2(x, alpha, scale, bias, eps=eps, var=var)
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(statistics.var, x.var((0, 1, 2)), rtol=1e-10)  # no factor n/(n − 1)
+    np.testing.assert_allclose(statistics.var, x.var((0, 1, 2)), rtol=1e-10)  # the biased variance
 
 
 def ghost(x, **options):

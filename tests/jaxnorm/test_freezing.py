@@ -63,7 +63,7 @@ def test_without_an_update_a_layer_is_pure():
     layer = BatchNorm(3, update_running_average=False, epsilon=0.5, rngs=nnx.Rngs(0))
     # An update of the layer under `jit` would raise an error.
     gradient = jax.jit(jax.grad(lambda x: jnp.square(layer(x)).sum()))
-    # The loss is n v / (v + ε) for each feature, where v is the variance.
+    # For each feature with variance v, the loss is n v / (v + ε) over n samples.
     x = np.asarray(X, float)
     expected = 2 * 0.5 * (x - x.mean(0)) / (x.var(0) + 0.5) ** 2
     np.testing.assert_allclose(gradient(X), expected, rtol=1e-3, atol=1e-5)

@@ -70,7 +70,7 @@ def test_microbatches_have_the_gradient_and_statistics_of_the_whole_batch(norm):
     assert_equal(parts, whole, 1e-5)  # parameters and running statistics are float32
 
 
-# Microbatches of 8 and 2 samples, on 8 devices.
+# Two microbatches have 8 samples each, and eight microbatches 2, on 8 devices.
 @pytest.mark.parametrize("microbatches", [pytest.param(2, marks=pytest.mark.slow), 8])
 def test_a_batch_may_be_sharded_over_an_explicit_mesh(microbatches):
     def cubes(model, x):

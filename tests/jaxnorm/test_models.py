@@ -144,7 +144,7 @@ def test_pre_activation_normalizes_inputs_and_neither_shortcuts_nor_outputs():
     build = partial(models.ResNet, 50, classes=1000, pre_activation=True)
     # A norm has two parameters per channel. A ResNet-50 that normalizes outputs has 25,557,032
     # parameters. With pre-activation, the 64 channels of the first block's input are normalized,
-    # too. The channels of the shortcuts and the 2048 channels of the last output are not.
+    # too, but neither the shortcuts nor the 2048 channels of the last output.
     shortcuts, first, last = 256 + 512 + 1024 + 2048, 64, 2048
     assert parameters(build) == 25_557_032 - 2 * (shortcuts - first + last)
 

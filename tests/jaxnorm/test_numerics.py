@@ -55,7 +55,7 @@ def test_inverse_roots_are_1_without_a_positive_square():
 def test_means_and_variances_of_chi_variables(dims):
     chi = scipy.stats.chi(dims)
     np.testing.assert_allclose(internal.chi_mean(dims), chi.mean(), rtol=1e-13)
-    series = 0.25 - 1 / (16 * dims) - 1 / (32 * dims**2)  # half the variance, to order 2 in 1/dims
+    series = 0.25 - 1 / (16 * dims) - 1 / (32 * dims**2)  # half of chi's variance, to 1/dims²
     expected = series if dims > 10**5 else chi.var() / 2
     np.testing.assert_allclose(internal.chi_defect(dims), expected, rtol=1e-11)
 

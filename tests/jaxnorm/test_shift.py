@@ -39,7 +39,7 @@ sizes = st.sampled_from([1, 2, 5, 12])
 @settings(max_examples=30, deadline=None)
 def test_any_two_sample_sizes_against_scipy(n, m, seed):
     rng = np.random.default_rng(seed)
-    x, y = rng.standard_t(2, n), rng.integers(-2, 3, m).astype(float)  # x: heavy tails; y: ties
+    x, y = rng.standard_t(2, n), rng.integers(-2, 3, m).astype(float)  # x has heavy tails, y ties
     expected = scipy.stats.wasserstein_distance(x, y)
     found = fast_emd_1d(jnp.asarray(x), jnp.asarray(y))
     np.testing.assert_allclose(found, expected, rtol=1e-10)
@@ -234,7 +234,7 @@ def test_an_infinite_element_makes_its_feature_infinite_under_jit(infinity):
         np.testing.assert_allclose(jax.jit(f)(*map(jnp.asarray, (x, y))), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("m", [30, 20])  # 30: an assignment problem; 20: a linear program
+@pytest.mark.parametrize("m", [30, 20])  # 30 points give an assignment problem, 20 a linear program
 def test_costs_are_in_float64_whatever_the_dtype_of_jax(m):
     """In float32, the distances of points near 8192 would have errors as large as the distances."""
     rng = np.random.default_rng(0)
@@ -302,7 +302,7 @@ def test_joint_distance_of_one_feature_is_the_one_dimensional(key):
 
 
 def test_joint_distance_of_other_sizes_and_weights():
-    # Neither two copies of each point nor a common factor of all weights changes the distance.
+    # Two copies of each point, or a common factor of all weights, do not change the distance.
     rng = np.random.default_rng(0)
     x, y = jnp.asarray(rng.normal(size=(2, 12, 3)))
     expected = emd(x, y)

@@ -241,7 +241,7 @@ def test_bounds_of_two_points_in_any_unit_are_their_distance(unit):
         paired_upper_bound(mean[None], zero[None]),
     ):
         np.testing.assert_allclose(found / np.float32(unit), 5, rtol=1e-5)
-    found = clipped_power(mean, radius=4 * unit)  # (0.75² + 1) · 4 / (2√2)
+    found = clipped_power(mean, radius=4 * unit)  # by hand: (0.75² + 1) · 4 / (2√2)
     np.testing.assert_allclose(found / np.float32(unit), 1.5625 * 2**0.5, rtol=1e-5)
 
 

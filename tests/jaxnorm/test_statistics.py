@@ -103,8 +103,8 @@ def _slice_places(shape):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("shape", [(2, 3), (100, 3), (8192, 4), (32, 200, 2), (4, 224, 224, 3)])
 def test_no_outlier_costs_digits_of_the_variance(shape, dtype, places):
-    # The shift is the mean of m of N samples. If all m samples are outliers, the error is N/m times
-    # eps.
+    # The shift is the mean of m of N samples. If these m samples are outliers, the variance has an
+    # error of about N/m times eps.
     lost = np.prod(shape[:-1]) / len(_slice_places(shape)) if "slice" in places else 4
     rtol = 4 * lost * float(jnp.finfo(jnp.float32).eps)
     keep = np.random.default_rng(0).random(shape[:-1]) < 0.9
@@ -117,7 +117,7 @@ def test_no_outlier_costs_digits_of_the_variance(shape, dtype, places):
                 found = batch_statistics(jnp.asarray(x), where=where)
                 exact = x.astype(np.float64)[counted]
                 np.testing.assert_allclose(found.var, exact.var(0), rtol=rtol, err_msg=name)
-                # If all m are equal outliers, the deviations of the other samples are as large as
+                # If the shift is the mean of equal outliers, all other deviations are as large as
                 # the outliers. The shift, the sums of deviations and the mean are rounded.
                 eps = 4 * float(jnp.finfo(jnp.float32).eps) if "sign" in places else 1e-7
                 atol = eps * np.abs(exact).max()
@@ -145,8 +145,8 @@ def test_a_sharded_batch_takes_two_all_reduces_and_no_other_collective(rows, gri
     x = jax.ShapeDtypeStruct((rows, 5), "float32", sharding=sharding)
     text = jax.jit(jaxnorm.batch_statistics).lower(x).compile().as_text() or ""
     found = re.findall(r"= .* (all-[a-z]+|collective-permute|reduce-scatter)(?:-start)?\(", text)
-    # One all-reduce for the shift, and one or two for the two sums: XLA's CPU compiler does not
-    # always combine them.
+    # The shift needs one all-reduce. The two sums need one or two, because XLA's CPU compiler does
+    # not always combine them.
     assert set(found) == {"all-reduce"}
     assert len(found) <= 3
 

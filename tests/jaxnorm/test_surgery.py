@@ -446,7 +446,7 @@ def test_a_convolution_fits_the_outputs_that_are_kept(inputs, outputs, groups, k
         x = x[..., : kept * inputs // outputs]
     index = np.arange(kept)
     if 1 < groups < inputs:
-        index = np.array([0, 1, 4, 5])  # two channels of each of two groups
+        index = np.array([0, 1, 4, 5])  # keeps two channels in each of two groups
     conv.kernel = nnx.Param(conv.kernel[...][..., index])
     assert conv.bias is not None
     conv.bias = nnx.Param(conv.bias[...][index])

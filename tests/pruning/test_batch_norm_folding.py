@@ -44,7 +44,7 @@ def test_a_folded_network_computes_the_same_on_other_batches(name):
 def test_norms_of_every_framework_are_folded(framework):
     apply, params, x = FRAMEWORKS[framework]()
     run, arrays = fold_batch_norms(apply, params, x[:1])
-    # two shifts and two kernels
+    # the folded model has two shifts and two kernels
     assert sorted(array.ndim for array in arrays.values()) == [1, 1, 2, 4]
     np.testing.assert_allclose(run(arrays, x), apply(params, x), rtol=1e-5, atol=1e-6)
 

@@ -325,7 +325,7 @@ def test_a_budget_may_be_of_measured_time():
 
     def milliseconds(cost):
         read.append(cost.macs)
-        # The time is simulated. The term with factor 0 only reads a measured time.
+        # The time is simulated; the term with the factor 0 only reads a measured time.
         return cost.macs * 1e-3 + 0 * cost.timings[2].milliseconds
 
     found = prune(apply, params, x, budget=0.5, cost=milliseconds, batch_sizes=[2], fold=False)

@@ -95,7 +95,7 @@ def widths(params):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        # Without options, groups of 12 keep 12 − 4 channels, and groups of 16 keep 16 − 5 channels.
+        # Without options, groups of 12 channels keep 12 − 4, and groups of 16 channels keep 16 − 5.
         ({}, [8, 8, 11, 8, 8, 11]),
         ({"round_to": {"in": 2, "gate": 3}}, [12, 12, 11, 12, 12, 11]),
         ({"round_to": {"0/gate": 3, "1/up": 4}}, [9, 9, 11, 8, 8, 12]),

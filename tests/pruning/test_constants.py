@@ -94,7 +94,7 @@ def test_constants_are_folded_after_a_constant_that_is_not_exact(inexact):
 
     def apply(p, x):
         h = jax.nn.relu(x @ p["a"] + p["bias a"])
-        if inexact == "edges":  # the first and the last rows are sums of two rows instead of three
+        if inexact == "edges":  # at the edges, a row is a sum of two rows instead of three
             h = jnp.pad(h, [(0, 0), (1, 1), (0, 0)])
             h = h[:, :-2] + h[:, 1:-1] + h[:, 2:]
         h = h * jax.nn.sigmoid(x.mean(2, keepdims=True)) if inexact == "gate" else h

@@ -273,7 +273,7 @@ def test_shapes_are_enough():
 
 
 def test_an_nnx_module_is_no_pure_function():
-    model = nnx.BatchNorm(4, rngs=nnx.Rngs(0))  # changes its statistics in place
+    model = nnx.BatchNorm(4, rngs=nnx.Rngs(0))  # a call changes the model's statistics in place
     with pytest.raises(ValueError, match=r"traceable .* see pruning\.nnx\.prune; .*\); got"):
         coupled_channels(lambda params, x: model(x), {}, jnp.ones((3, 4)))
 

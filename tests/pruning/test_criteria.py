@@ -80,7 +80,7 @@ def test_the_median_of_an_independent_minimiser(key):
         ([[0, 0], [1, 0], [-0.5, 3**0.5 / 2]], [0, 0]),  # The vertex of an angle of 120 degrees.
         ([[0, 0], [4, 0], [4, 4], [0, 4]], [2, 2]),  # The crossing of the diagonals.
         ([[0, 0], [4, 0], [3, 3], [0, 2]], [4 / 3, 4 / 3]),
-        ([[0, 0], [4, 0], [1, 1], [1, 5]], [1, 1]),  # The point inside the triangle.
+        ([[0, 0], [4, 0], [1, 1], [1, 5]], [1, 1]),  # The point inside the triangle of the others.
         ([[7, 1], [7, 1], [5, 3], [2, 9]], [7, 1]),  # Half of the filters are equal.
         ([[1, 1], [1, 1], [1, 1]], [1, 1]),
         ([[0, 1], [2, 5]], [1, 3]),
@@ -90,7 +90,7 @@ def test_the_median_of_an_independent_minimiser(key):
     ],
 )
 def test_closed_forms_of_the_fermat_point(points, expected):
-    twelve = jnp.array(points * (12 // len(points)), float)  # repeats have the same median
+    twelve = jnp.array(points * (12 // len(points)), float)  # repeated points have the same median
     np.testing.assert_allclose(geometric_median(twelve), expected, rtol=1e-12, atol=1e-12)
 
 

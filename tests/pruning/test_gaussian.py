@@ -180,7 +180,7 @@ def test_ratio_variances_keep_their_expansion_up_to_ten_million_dims():
     for dims in (10**5, 10**7):
         direct, inverse = dims * np.array(l1_l2_ratio_variance(dims))
         np.testing.assert_allclose(direct, LIMIT + (5 / 8 - np.pi / 4) / dims, rtol=1e-8)
-        second = 2 * np.pi**2 - 33 / 4 * np.pi + 49 / 8  # from moments of |z|, z Gaussian
+        second = 2 * np.pi**2 - 33 / 4 * np.pi + 49 / 8  # from moments of |z| for a Gaussian z
         np.testing.assert_allclose(inverse, LIMIT + second / dims, rtol=1e-8)
 
 
@@ -365,7 +365,7 @@ def test_ratio_variances_of_theorem_3_are_those_of_drawn_vectors(n, shared, key)
     variance = np.var(found / found.mean())
     stderr = variance * (2 / samples) ** 0.5
     expected = norm_sum_ratio_variance_limit(n, dims, shared=True).direct
-    slack = 0.05 * expected  # with a shared filter, only the leading term is known
+    slack = 0.05 * expected  # with a shared filter, only the variance's leading term is known
     if not shared:
         m = n * dims  # the mean of the ratio is about m/(m − 1) times the ratio of the means
         expected, slack = norm_sum_ratio_variance(n, dims).direct * ((m - 1) / m) ** 2, 0

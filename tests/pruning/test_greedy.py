@@ -97,7 +97,7 @@ def test_scores_are_those_of_solving_for_every_candidate(name):
 
 def equations(apply, params, x):
     """The design matrix of one output of the last kernel, and this kernel as a matrix."""
-    first = params["b"][..., :1]  # the design is the derivative of one output
+    first = params["b"][..., :1]  # the design matrix is the derivative of one output
     others = params | {"c": jnp.zeros(1)}
     jacobian = jax.jacfwd(lambda b: apply(others | {"b": b}, x))(jnp.asarray(first))
     design = np.asarray(jacobian).reshape(-1, first.size)

@@ -165,7 +165,7 @@ def test_pickles_of_another_kind_are_refused(body, said, tmp_path):
 
 def test_pickles_in_a_row_share_their_bytes_and_steps():
     """Each of the two pickles has four operations, and four bytes before its end."""
-    one = b"]NK\x05."  # pushes [], None and 5, and returns 5
+    one = b"]NK\x05."  # the pickle pushes [], None and 5, and returns 5
     for steps, max_bytes, said in (
         (8, 8, None),
         (8, 7, "must not exceed the limits for a file of this size"),

@@ -132,7 +132,7 @@ def test_the_same_is_merged_without_loss_on_both_axes_of_a_kernel():
 
 def normalized(params, x, eps=EPS):
     h = x @ params["w"]
-    h.var(0)  # the result is not used
+    h.var(0)  # the program does not use this result
     h = h - params["mean"][None]
     gain = params["scale"] / jnp.sqrt(params["var"] + eps)
     return jax.nn.relu(h * gain[None] + params["bias"][None]) @ params["u"]

@@ -111,7 +111,7 @@ def select_heads(scores, ratio=0.5, **options):
 
 def built(name):
     """A model with random arrays, including statistics, and its inputs."""
-    RNG.bit_generator.state = SEED  # the same arrays whichever tests ran before
+    RNG.bit_generator.state = SEED  # so the arrays do not depend on earlier tests
     build, inputs = MODELS[name]
     model = build(nnx.Rngs(0))
     drawn = lambda p: jnp.asarray(RNG.uniform(0.5, 1, p.shape), p.dtype)  # noqa: E731
@@ -345,7 +345,7 @@ def test_changes_in_place_reach_the_next_function_the_next_step_and_the_result()
 
     def show(step, small):
         seen.append(("callback", step, small.a.out_features, float(small.b.bias[...][0])))
-        np.testing.assert_array_equal(small(x), small(x))  # in evaluation mode, without dropout
+        np.testing.assert_array_equal(small(x), small(x))  # evaluation mode has no dropout
 
     options: Any = {"recalibrate": change("recalibrate", 2), "fine_tune": change("fine_tune", 3)}
     model.train()

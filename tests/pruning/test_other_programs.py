@@ -61,7 +61,7 @@ def assert_near(found, expected, rtol=1e-10):
 def language_model():
     model = Transformer()
     params = model.init(jax.random.key(0), WORDS)["params"]
-    noise = np.random.default_rng(2)  # because all initial biases are 0, and scales are 1
+    noise = np.random.default_rng(2)  # without noise, all biases would be 0, and all scales 1
     params = jax.tree.map(lambda p: p + noise.normal(size=p.shape) / 4, params)
     apply = lambda p, words: model.apply({"params": p}, words)  # noqa: E731
     return model, *cut(apply, params, WORDS)

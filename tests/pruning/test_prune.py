@@ -201,7 +201,7 @@ def test_schedules_rise_to_the_ratio():
         iterative(0.5, steps=2, curve=pruning.schedules.cubic), (0.4375, 0.5)
     )
     left = 1 - np.array([0, *iterative(0.5, steps=4)])
-    np.testing.assert_allclose(left[1:] / left[:-1], 0.5**0.25)  # the share that each step keeps
+    np.testing.assert_allclose(left[1:] / left[:-1], 0.5**0.25)  # each step keeps the same share
     for curve in (pruning.schedules.linear, pruning.schedules.cubic, pruning.schedules.geometric):
         assert iterative(0.37, steps=5, curve=curve)[-1] == 0.37
         assert (curve(0, 1), curve(1, 0), curve(1, 1)) == (0, 0, 1)
@@ -631,7 +631,7 @@ def test_a_first_ratio_may_remove_nothing():
     assert [[mask.sum() for mask in pruned.keep] for pruned in steps] == [[6], [3]]
 
 
-NAME: Any = "l1"  # a name instead of a function
+NAME: Any = "l1"  # a name where a function is needed
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -804,7 +804,7 @@ def test_each_function_of_a_step_gets_what_the_one_before_has_made(tmp_path):
 
     def refine(run, tree, groups, keep):
         calls.append(("refine", runs(run, tree), keep[0].tolist()))
-        return [keep[0][::-1].copy()]  # removes the first channels instead of the last channels
+        return [keep[0][::-1].copy()]  # refining removes the first channels instead of the last
 
     def repair(run, tree, groups, keep):
         calls.append(("repair", runs(run, tree), keep[0].tolist()))
@@ -840,7 +840,7 @@ def test_each_function_of_a_step_gets_what_the_one_before_has_made(tmp_path):
     np.testing.assert_allclose(pruned.params["d"], 2 * (2 * (params["d"] + 10) + 1 + 10) + 1)
     np.testing.assert_array_equal(pruned.params["a"], params["a"][:, 4:])
     calls.clear()
-    again = prune(centred, params, x, **options)  # resumes after the last step
+    again = prune(centred, params, x, **options)  # the call resumes after the last step
     assert calls == []
     same(again.params, pruned.params)
     assert again.kept_indices() == pruned.kept_indices()

@@ -87,7 +87,7 @@ def test_a_kernel_is_that_of_least_squares(name):
     repaired = EXACT(apply, params, [group], keep, halves(x))
     masked = mask_channels(params, [group], keep)
 
-    def outputs(flat):  # linear in the kernel `flat`
+    def outputs(flat):  # the outputs are linear in the kernel `flat`
         return apply(masked | {"w": flat.reshape(params["w"].shape)}, x).ravel()
 
     run = jax.jit(apply)

@@ -15,7 +15,7 @@ from pruning import coupled_channels, mask_channels, prune, remove_channels
 from pruning.channels import check_program, resized
 from tests.support.reasons import pinning
 
-N = 8  # channels of the layer `a`
+N = 8  # the number of channels of the layer `a`
 
 
 class Case(NamedTuple):

@@ -192,7 +192,7 @@ def test_scales_add_to_the_spread_the_variance_that_they_add_to_logarithms(corre
     logs = [np.log(np.linalg.norm(x, axis=1) * s) for s in (scales, scales[::-1] ** 2)]
     expected = logs[1].var(ddof=1) - logs[0].var(ddof=1)
     np.testing.assert_allclose(fits[1].spread ** 2 - fits[0].spread ** 2, expected, rtol=1e-9)
-    if not correlated:  # 40 dims, more than the 5 filters
+    if not correlated:  # all 40 dims are effective, although there are only 5 filters
         assert float(fits[0].effective_dims) == 40
 
 

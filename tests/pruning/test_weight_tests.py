@@ -69,7 +69,7 @@ def test_stds_of_gaussian_filters_spread_as_they_should(layers):
 
 def at_the_boundary(key, layers, n, dims, margin):
     """Layers in which the filters' standard deviations have the relative spread `margin`."""
-    # the squared relative spread of the standard deviations of Gaussian filters
+    # the squared relative spread of the standard deviations of Gaussian filters, to first order
     own = 1 / (2 * dims - 2)
     keys = jax.random.split(key)
     scale = 1 + (margin**2 - own) ** 0.5 * jax.random.normal(keys[0], (layers, n, 1))
@@ -129,7 +129,7 @@ def test_p_values_of_symmetry_are_those_of_a_random_walk():
     for level in (1.2, 1.96, 2.5):
         x = np.ones(400)
         x[::2] = -1.0
-        x[: int(level * 10) * 2 : 2] = 1.0  # partial sums rise to level · √400
+        x[: int(level * 10) * 2 : 2] = 1.0  # the partial sums of signs rise to level · √400
         statistic, p_value = symmetry(jnp.asarray(x))
         np.testing.assert_allclose(statistic, level, atol=0.1)
         expected = np.mean(reached >= float(statistic))

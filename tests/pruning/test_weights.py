@@ -185,7 +185,7 @@ def test_keras_files(tmp_path):
     (tmp_path / "bad.h5").write_bytes((tmp_path / "old.h5").read_bytes()[:900])
     with pytest.raises(WeightsError, match="must be a whole"):
         load(tmp_path / "bad.h5")
-    with h5py.File(tmp_path / "bomb.h5", "w") as h5:  # declares more data than is stored
+    with h5py.File(tmp_path / "bomb.h5", "w") as h5:  # the file declares more data than it stores
         h5.create_dataset("kernel", (2**20, 2**10, 3, 3), "f4", chunks=(8, 8, 3, 3))
     with pytest.raises(WeightsError, match="left of max_bytes; its declared size is"):
         load(tmp_path / "bomb.h5")
@@ -218,7 +218,7 @@ def attacks(marker):
         b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x01x\x85R.",
         b"\x80\x02c__builtin__\nexec\n)\x81.",
         b"\x80\x02\x82\x01.",
-        b"\x80\x02Nr\xff\xff\xff\x7f.",  # would need a memo of 16 GB
+        b"\x80\x02Nr\xff\xff\xff\x7f.",  # the memo of this pickle would need 16 GB
         b"\x80\x02\x8a\x05\x00.",
         b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f.",
         b"\x80\x02" + b"]" * 3000 + b"a" * 2999 + b".",

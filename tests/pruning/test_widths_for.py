@@ -60,7 +60,7 @@ def test_the_compiler_counts_less_for_fewer_channels(abstract):
     for (_, flops, _), expected in zip(found, macs, strict=True):
         assert 2 * expected <= flops <= 2.5 * expected  # 2 per multiply-accumulate; biases add some
     few, many = widths_for(apply, params, group, x, widths=[2, 6], measure=compiled_bytes)
-    assert many.cost - few.cost >= 8 * 4 * (32 + 1 + 3)  # 4 channels' weights in float64
+    assert many.cost - few.cost >= 8 * 4 * (32 + 1 + 3)  # the weights of 4 channels in float64
 
 
 def test_programs_are_called_in_turn_after_one_call_that_does_not_count(monkeypatch):
