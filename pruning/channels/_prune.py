@@ -45,6 +45,7 @@ from pruning.channels._training_mode import check_evaluation
 
 NOTHING = "apply must have channels that can be removed"
 CURES = {
+    "input": "only channels that a layer of the model makes can be removed",
     "output": "give a function that returns no hidden activations",
     "random_bits": "give the evaluation, without dropout",
     "shard_map": (
@@ -308,7 +309,9 @@ def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
     """The reasons why no channel can be removed, each with a line of the model's code."""
     inside = [report for report in reports if report.primitive not in ("input", "output")]
     outputs = [report for report in reports if report.primitive == "output"]
-    found = dict.fromkeys((report.primitive, report.line) for report in inside or outputs)
+    found = dict.fromkeys(
+        (report.primitive, report.line) for report in inside or outputs or reports
+    )
     return [
         f"{primitive} needs all of them{at(line)}"
         + (f": {CURES[primitive]}" if primitive in CURES else "")

@@ -670,6 +670,9 @@ def test_a_model_with_nothing_to_cut_names_what_stands_in_the_way():
     said = r"apply must have channels .*; reduce_max needs all of them at .*test_prune\.py:\d+"
     with pytest.raises(ValueError, match=said):
         prune(apply, params, np.ones((1, 2)), ratios=(0.5,))
+    said = r"channels that can be removed; input needs all of them at \[0\]: only channels that a l"
+    with pytest.raises(ValueError, match=said):  # a stream whose channels are those of the input
+        prune(lambda p, x: x + jax.nn.relu(x @ p), np.ones((3, 3)), np.ones((1, 3)), ratios=(0.5,))
 
 
 def test_what_a_norm_holds_together_is_said_to_be_removed_with_resize():
