@@ -22,7 +22,7 @@ KEYWORDS = {
     *("r_max", "d_max"),
     *("groups", "pixels", "projections", "radius", "steps"),
 }
-# functions whose results have another dtype: orders, masks, overlaps or correlations of ranks
+# functions whose results differ in dtype from the inputs: orders, masks, overlaps, correlations
 DTYPE_CHANGES = {
     pruning.order,
     pruning.ranking.lowest,

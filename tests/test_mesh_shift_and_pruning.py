@@ -220,7 +220,7 @@ OTHERS = {
     "widths_for",
 }
 COMPILED = DIFFERENTIABLE | PIECEWISE_CONSTANT | TRAINED
-# Only tests of samples or filters over Explicit axes are fast; all other tests are marked slow.
+# Only tests with samples or filters over Explicit axes are fast; all others are marked slow.
 on_each_mesh = pytest.mark.parametrize(
     "mesh",
     [
@@ -334,7 +334,7 @@ def test_products_do_not_depend_on_the_precision_of_a_device(name):
     assert_full_precision(jax.make_jaxpr(with_gradient(name))(whole(CALLS[name][1])))
 
 
-# Functions that draw other random numbers in float32 than in float64.
+# Functions whose random draws in float32 differ from their draws in float64.
 DRAWN = {"emd_sliced", "lilliefors", "anderson_darling", "ks_generalized_gaussian"}
 DRAWN |= {"permutation_p_value"}
 

@@ -99,7 +99,7 @@ def test_an_address_completes_the_links_of_the_readme(tmp_path):
     assert not re.search(r"\]\((?!https://)", metadata)
 
 
-OPTIONAL = {"h5py", "ott"}  # dependencies of the extras keras and bench
+OPTIONAL = {"h5py", "ott"}  # only the extras keras and bench need these packages
 
 
 def imported(package):

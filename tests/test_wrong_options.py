@@ -405,7 +405,7 @@ RAW = {
     "model must be a flax.nnx.Module; got UnitizedBatchNorm": lambda: jaxnorm.nnx.fix_pixels(
         jaxnorm.linen.UnitizedBatchNorm(), X
     ),
-    # The call runs the user's model instead of the model that it gets.
+    # This `call` runs the user's model instead of its argument `model`.
     "call must call the model that it gets": lambda: jaxnorm.nnx.recalibrate(
         NORM, [X], call=lambda model, batch: NORM(batch)
     ),

@@ -87,9 +87,9 @@ def test_what_has_no_p_value_fails_no_test():
 
     layers = [layer(np.nan, 0.01), layer(0.02, LEVEL), layer(0.9, 0.049)]
     analysis.judge(layers)
-    # Holm's correction multiplies the p-value 0.02 by the number of layers, 3. The result 0.06 is
-    # above the level of 5 %, so the second layer fails none of `TESTS`. The second layer fails
-    # `mean`, because its p-value of equivalence is not below the level.
+    # Holm's correction multiplies the p-value 0.02 by the number of layers, 3. The corrected
+    # p-value 0.06 is above the level of 5 %, so the second layer fails none of `TESTS`. The second
+    # layer fails `mean`, because its p-value of equivalence is not below the level.
     assert [layer["fails"] for layer in layers] == [[], ["mean"], []]
     layers[1] = layer(0.016, 0.01)
     analysis.judge(layers)
@@ -123,7 +123,7 @@ def test_correlations_are_of_the_first_filters_in_their_mean_variance(monkeypatc
     kernel = drawn(3, 3, 8, 5)
     found = analysis.correlations("stem", kernel)
     v = np.moveaxis(kernel, -1, 0).reshape(5, -1)[:3].astype(float)
-    expected = v @ v.T / 72  # the means of filters are not subtracted here
+    expected = v @ v.T / 72  # without subtracting the filters' means
     assert (found["layer"], found["dims"]) == ("stem", 72)
     np.testing.assert_allclose(np.mean(np.diag(found["covariance"])), 1, atol=1e-4)
     np.testing.assert_allclose(
@@ -177,7 +177,7 @@ def test_the_first_the_middle_and_the_last_ranked_layer_are_shown_once(count, ch
     shapes = {name: w.shape for name, w in kernels.items()}
     assert found["histograms"] == [("histogram", name, shapes[name]) for name in chosen]
     assert found["covariances"] == [("correlations", name, shapes[name]) for name in chosen]
-    # a convolution that is not ranked is not among the other arrays
+    # `others` has no convolutions, not even unranked convolutions
     assert found["others"] == [("histogram", "dense", (4, 4)), ("histogram", "bias", (16,))]
 
 
@@ -198,7 +198,7 @@ def test_a_layer_is_described_by_its_rankings(ranked):
             one, other = (scores[name] for name in pair.split("-"))
             rho = np.asarray(scipy.stats.spearmanr(one, other))[0]
             np.testing.assert_allclose(layer["spearman"][pair], rho, rtol=1e-5)
-            lowest = [set(np.argsort(s)[:8]) for s in (one, other)]  # the 8 lowest of 16 filters
+            lowest = [set(np.argsort(s)[:8]) for s in (one, other)]  # the 8 lowest of 16 scores
             np.testing.assert_allclose(layer["overlap"][pair], len(lowest[0] & lowest[1]) / 8)
         z = layer["spearman_z"]["l1-l2"]
         p_value = 2 * scipy.stats.norm.sf(abs(z))

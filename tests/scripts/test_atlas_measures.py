@@ -106,7 +106,7 @@ def test_spread_and_baseline_are_of_the_outputs_after_the_epoch():
     y = np.array([0, 0, 0, 5, 5, 5, 100.0])[:, None] * [[0.6, 0.8]]
     parts = [jnp.asarray(y + 7), jnp.asarray(y), *[jnp.asarray(y - 1)] * 3]
     found: Any = atlas._measured("batch norm", parts, [{}, {}])
-    spread = np.sqrt(y.var(0).sum())  # the means of features are not zero
+    spread = np.sqrt(y.var(0).sum())  # the spread ignores the features' means, which are not zero
     np.testing.assert_allclose(found["spread"], spread, rtol=1e-5)
     np.testing.assert_allclose(found["baseline"], 5, rtol=1e-5)
     np.testing.assert_allclose(found["epoch"], 7 * 2**0.5, rtol=1e-5)
@@ -174,7 +174,7 @@ def small(monkeypatch):
     monkeypatch.setattr(atlas, "PROBE", 3)
     rng = np.random.default_rng(0)
     x = rng.normal(3, 2, (1220, 3)).astype(np.float32)
-    x[1000:] += 4  # the first thousand samples have other moments than all samples
+    x[1000:] += 4  # so the first thousand samples have other moments than all samples
     y = rng.integers(0, 4, 1220)
     return atlas.Task(Small, x[:1200], y[:1200], x[1200:], y[1200:], ("norms.0",), epochs=1)
 
@@ -380,8 +380,8 @@ def test_findings_of_random_runs_are_as_recorded():
 
 def test_a_shift_is_the_geometric_mean_over_layers_and_epochs():
     found = run([(((2, 2, 4), (1, 8, 2)), [3.0, 1.0]), (((4, 8, 1), (1, 1, 2)), [5.0, 7.0])])
-    assert atlas_findings.shift_of(found, "epoch") == pytest.approx(16**0.25)  # Ratios 1, 8, 2, 1.
-    assert atlas_findings.shift_of(found, "step") == pytest.approx(2**0.25)  # Ratios 2, 2, ¼ and 2.
+    assert atlas_findings.shift_of(found, "epoch") == pytest.approx(16**0.25)  # ratios: 1, 8, 2, 1
+    assert atlas_findings.shift_of(found, "step") == pytest.approx(2**0.25)  # ratios: 2, 2, ¼, 2
     (row,) = atlas_findings.rows([found])
     means = {name: row[name]["mean"] for name in atlas_findings._MEASURES}
     assert means == pytest.approx(

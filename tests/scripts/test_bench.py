@@ -94,7 +94,7 @@ def test_a_resnet_is_timed_in_inference(monkeypatch):
     for pair in pairs:
         found, expected = np.asarray(pair.ours()), np.asarray(pair.peer())
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-        assert np.abs(found.mean(0)).max() > 0.01  # inference subtracts no batch mean
+        assert np.abs(found.mean(0)).max() > 0.01  # in inference, no batch mean is subtracted
 
 
 @pytest.mark.parametrize(
@@ -364,8 +364,8 @@ def test_half_and_whole_networks_are_timed_for_the_same_texts(small_transformers
 
     monkeypatch.setattr(transformers, "BATCHES", (2, 3))
     pairs = transformers.pairs(apply, {"words": (50, 8), "down": (8, 6), "head": (6, 2)})
-    # Without `words`, the whole network has 8 × 6 + 6 × 2 = 60 weights. The first smaller network
-    # has 4 × 6 + 6 × 2 = 36, and the second has 4 × 3 + 3 × 2 = 18.
+    # Without `words`, the unpruned network has 8 × 6 + 6 × 2 = 60 weights. The first pruned network
+    # has 4 × 6 + 6 × 2 = 36 weights, and the second has 4 × 3 + 3 × 2 = 18.
     shares = {"blocks": 36 / 60, "blocks and stream": 18 / 60}
     names = [
         f"{what}, batch {n}, ideal {share:.3f}" for n in (2, 3) for what, share in shares.items()
@@ -599,7 +599,7 @@ def subject_of(file):
 def test_the_numbers_of_a_file_were_made_at_the_sizes_that_the_bench_has(file):
     recorded = json.loads(file.read_text(encoding="utf-8"))
     groups = list(bench.choose(bench.Options(only=subject_of(file))))
-    if "note" in recorded:  # the command ended before the last groups
+    if "note" in recorded:  # the note says that the command ended before the last groups
         groups = groups[: len(recorded["groups"])]
     assert list(recorded["groups"]) == groups
 

@@ -247,7 +247,7 @@ def test_without_options_everything_is_measured_and_written(made_up_targets, tmp
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     everything = [*TABLES], compiled_layers.SHAPES, compiled_layers.DTYPES
     assert made_up_targets == [
-        ("jax_platforms", "cpu"),  # so no plugin looks for a device
+        ("jax_platforms", "cpu"),  # first, so that no plugin looks for a device
         ("v5e", *everything),
         ("h100", *everything),
     ]

@@ -153,7 +153,7 @@ def test_the_steps_of_a_resnet_are_beside_what_their_pairs_are_named_for(made_up
         everything = getattr(ours["our loop / compiled step alone"].images, part)
         np.testing.assert_array_equal(getattr(bare.images, part), everything[:whole])
     pairs["our loop / compiled step alone"].peer()
-    assert bare.asked == [((0,), 0, 0)]  # every step takes the same batch
+    assert bare.asked == [((0,), 0, 0)]  # every step of this program takes the same batch
     assert pairs["our loop without augmentation / loop by hand"].peer is byhand
     assert pairs["our loop without augmentation / PyTorch"].peer is torch
     assert {pair.runs for pair in pairs.values()} == {training.RUNS}

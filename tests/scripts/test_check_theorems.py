@@ -74,7 +74,7 @@ def test_a_run_resumes_from_what_was_measured(few, tmp_path, monkeypatch):
     monkeypatch.setattr("geometry.claims._decide._measure", refuse)
     check_theorems.main(precision=2.0, out=tmp_path)
     assert results_in(tmp_path) == results
-    with pytest.raises(AssertionError):  # with another seed, claims are measured again
+    with pytest.raises(AssertionError):  # another seed measures the claims again
         check_theorems.main(precision=2.0, seed=1, out=tmp_path)
 
 

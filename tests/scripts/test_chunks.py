@@ -55,7 +55,7 @@ def test_a_share_is_that_of_one_epoch_and_of_all_its_chunks():
     clock(chunk(2.0, 0.0))
     assert clock.end_epoch() == 0.0
     assert clock.speed == 8.0
-    assert clock.end_epoch() == 0.0  # no steps since the last call
+    assert clock.end_epoch() == 0.0  # no step was made since the last call
 
 
 def test_a_run_shows_its_last_accuracy_and_no_times_of_waiting_where_nothing_is_streamed(

@@ -231,7 +231,7 @@ def topologies(monkeypatch):
 def test_devices_are_of_the_topology_that_was_named(topologies, name, platform, topology):
     assert compile_only.compile_only_devices(name) == ["one", "two"]
     setting, (named, asked, options) = topologies
-    assert setting == ("jax_platforms", "cpu")  # so no plugin looks for a device
+    assert setting == ("jax_platforms", "cpu")  # so that no plugin looks for a device
     assert (named, asked) == (name if platform == "tpu" else "h100", platform)
     assert options.get("topology") == topology
     assert options.get("target_config") == (compile_only.H100 if platform == "cuda" else None)

@@ -161,7 +161,7 @@ def test_with_frozen_weights_only_running_averages_and_batches_move(trained):
 def test_images_in_batches_are_normalized_by_their_own_batch(trained):
     program, network, images = trained
     found = program.in_batches(network, jnp.asarray(images.x_train[:200]))["norms.1"]
-    assert len(found) == 192  # an incomplete batch of 64 is left out
+    assert len(found) == 192  # the last 8 images, fewer than a batch of 64, are left out
     bias = np.asarray(network[0]["norms"][1]["bias"][...])
     scale = np.asarray(network[0]["norms"][1]["scale"][...])
     for batch in np.split(np.asarray(found), 3):

@@ -38,7 +38,7 @@ def test_a_disk_that_becomes_read_only_is_named_and_costs_nothing(command, tmp_p
     )
     moment = json.loads(found.stdout.splitlines()[-1])
     assert moment["status"] == 2, moment
-    assert moment["seconds"] < 200, moment  # Orbax's threads would wait longer
+    assert moment["seconds"] < 200, moment  # Orbax's own threads would wait longer before they fail
     assert moment["said"].count("error: ") == 1
     assert "Read-only file system" in moment["said"]
     assert "Traceback" not in moment["said"]

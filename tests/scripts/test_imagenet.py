@@ -78,8 +78,8 @@ def test_at_the_scale_of_the_crop_a_square_image_is_its_middle():
 
 def test_whole_images_keep_their_shape_to_a_stride():
     (nearly_square,) = imagenet.whole_images(image(100, 102), scales=(40,))
-    # The longer side would be 40.8. The nearest multiple of 32 is 32, which is less than the
-    # shorter side, 40, so both sides are 40.
+    # Resized to the shorter side 40, the longer side is 40.8. The nearest multiple of 32 is 32,
+    # which is less than the shorter side, so both sides are 40.
     assert nearly_square.shape == (40, 40, 3)
     for height, width in ((300, 400), (400, 300), (375, 500), (64, 640), (500, 500)):
         for shorter, view in zip(
@@ -188,7 +188,7 @@ def test_an_epoch_has_no_image_twice(records):
     drawn = []
     for x, y in read_batches(records, 3):
         for crop, label in zip(x, y, strict=True):
-            assert crop.mean((0, 1)).argmax() == label  # the label's colour is the brightest
+            assert crop.mean((0, 1)).argmax() == label  # the brightest channel is the label
         drawn += list(y)
     counts = np.bincount(drawn, minlength=CLASSES)
     assert counts.sum() == 24

@@ -41,8 +41,8 @@ def test_networks_of_a_depth_share_only_the_batch_of_their_ranks():
         for key in jax.random.split(jax.random.key(0), 2):
             depth.run(key, x, y, start="default", hl=2, steps=3)
     drawn = [key for name, key in use.keys if name == "randint"]
-    # Each network draws a batch for each of three steps, the batch for ranks, and the images for
-    # the accuracy.
+    # Each of two networks draws three batches for steps, a batch for ranks, and images for the
+    # accuracy.
     assert len(drawn) == 2 * (3 + 2)
     assert len(set(drawn)) == 2 * (3 + 1)  # the batch for ranks is the batch of the first step
     first = {key for key in drawn if drawn.count(key) == 2}

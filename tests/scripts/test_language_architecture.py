@@ -50,7 +50,7 @@ def test_the_configuration_of_a_smaller_decoder_states_what_the_smaller_sizes_do
 
 @pytest.mark.parametrize(
     ("family", "changes", "sliding"),
-    [  # the last value lists the layers with a sliding window; there are seven layers
+    [  # the last value lists which of the seven layers have a sliding window
         ("llama", {"sliding_window": 5}, []),
         ("mistral", {"sliding_window": 5}, range(7)),
         ("mistral", {"sliding_window": None}, []),

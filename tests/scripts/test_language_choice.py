@@ -64,7 +64,7 @@ def test_the_rise_of_a_unit_is_what_least_squares_misses_without_it(width):
 def test_a_copy_costs_nothing_and_is_removed_before_all_others():
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(200, 12)), rng.normal(size=(5, 12))
-    x[:, 8], w[:, [3, 8]] = x[:, 3], 10.0  # by magnitude, both channels would remain
+    x[:, 8], w[:, [3, 8]] = x[:, 3], 10.0  # by magnitude, 3 and 8 would both remain
     remaining = scores.reconstruction(w, x.T @ x, 1, 11)
     assert len(set(range(12)) - set(remaining)) == 1
     assert len({3, 8} & set(remaining)) == 1
@@ -120,7 +120,7 @@ def test_a_solution_without_a_ridge_is_that_of_least_squares():
     np.testing.assert_allclose(repair.solution(start, equations, 1e-13), expected, atol=1e-9)
     np.testing.assert_allclose(repair.solution(start, equations, 1e13), start, atol=1e-9)
     by_hand = repair.solution(np.array([[1.0]]), Equations(np.eye(1) * 3, np.eye(1) * 9), 1.0)
-    np.testing.assert_allclose(by_hand, [[2.0]])  # (9 + 3 · 1) / (3 + 3)
+    np.testing.assert_allclose(by_hand, [[2.0]])  # by hand: (9 + 3 · 1) / (3 + 3)
 
 
 CHOSEN: dict[str, Any] = {"hidden_size": 24, "num_hidden_layers": 4, "num_attention_heads": 8}
@@ -599,7 +599,7 @@ def test_a_budget_of_bytes_is_met_by_the_largest_of_the_candidates(tmp_path):
     wanted = Wanted(round_to=1)
     found = compiled_budget.largest(model, wanted, 9e9 + 3, cost)
     assert found == whole._replace(intermediate=9, groups=2)
-    assert len(seen) == len(set(seen)) < 8  # bisection tries only a few of about 16 candidates
+    assert len(seen) == len(set(seen)) < 8  # bisection compiles only a few of about 16 candidates
     with pytest.raises(InputError, match=r"got 0\.5, and the model with the fewest .* needs 1$"):
         compiled_budget.largest(model, wanted, 0.5e9, cost)
 

@@ -65,7 +65,7 @@ def test_a_stream_continues_while_batches_follow_each_other(streaming):
     assert (loader.count, loader.classes, loader.shape) == (11, 5, (6, 6, 3))
     stream = loader.epoch(jnp.int32(7), 0, 0)
     assert numbers(loader, stream, 2) == [0, 1]
-    again = loader.epoch(jnp.int32(7), 1, 0)  # the next epoch, because an epoch has two steps
+    again = loader.epoch(jnp.int32(7), 1, 0)  # step 1 of the call is in the next epoch
     assert again is stream
     assert numbers(loader, again, 1) == [2]
     ((stream,),) = [begun]
@@ -177,7 +177,7 @@ def test_crops_are_where_they_were_drawn_and_flips_mirror_columns():
     x = np.asarray(x)
     np.testing.assert_array_equal(found[0], x[0, :, ::-1])  # offset 4 moves nothing
     expected = np.zeros((3, 5, 1))
-    expected[1:, :3] = x[1, :2, 2:]  # moved one row down and two columns left
+    expected[1:, :3] = x[1, :2, 2:]  # the image is shifted one row down and two columns left
     np.testing.assert_array_equal(found[1], expected)
 
 

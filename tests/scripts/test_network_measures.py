@@ -244,7 +244,7 @@ def test_the_change_of_a_moment_counts_the_last_epoch_of_a_short_training(epochs
     assert change["kurtosis"]["unitized"]["values"] == [{1: 1, 2: 4}[epochs]]
     down = [run._replace(moments=-values) for run in runs]
     fallen = networks.moments({"batch_norm": runs, "unitized": down})["change"]
-    assert fallen == change  # a change counts without its sign
+    assert fallen == change  # the sign of a change does not count
 
 
 def test_networks_of_a_report_are_trained_one_after_the_other_and_named(monkeypatch, tmp_path):

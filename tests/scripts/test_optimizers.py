@@ -55,7 +55,7 @@ def test_a_preset_trains_for_any_number_of_epochs_and_its_rate_falls_as_often(na
         shares = np.arange(len(found)) / len(found)
         due = np.sum(shares[:, None] >= np.array(preset.drops), 1)
         done = np.round(np.log(recipe.learning_rate / found) / np.log(recipe.drop_factor))
-        late = np.repeat(due[::STEPS], STEPS)  # the rate drops at the start of the next epoch
+        late = np.repeat(due[::STEPS], STEPS)  # a drop begins with the next epoch
         np.testing.assert_array_equal(done, late)
     else:
         warm = round(preset.warmup * len(found))

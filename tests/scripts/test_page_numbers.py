@@ -187,7 +187,7 @@ def test_bounds_are_means_over_layers_and_seeds(monkeypatch):
         "learning_rate": [0.1] * 4,
     }
     shift_page._bound_panels(results)
-    (axes,) = drawn.values()  # there is a panel for runs whose rate drops, and no other panel
+    (axes,) = drawn.values()  # only runs whose rate drops have a panel
     base, exact = (y_of(line) for line in axes.get_lines())
     np.testing.assert_allclose(exact, [4, 8, 12, 16])
     np.testing.assert_allclose(base, [1] * 4)
@@ -220,7 +220,7 @@ def test_a_line_of_repairs_is_averaged_over_criteria_without_the_control():
     assert first[4] == "0.15"
     assert first[6:] == ["1,234", "12"]
     assert second[:4] == ["digits, 50%", "recalibrated", "30.0 ± 5.0", "10.0 ± 2.9"]
-    # a choice without a criterion has no criteria to compare
+    # clusters choose the channels here, so there are no criteria to compare
     assert third == ["digits, 50%", "merged, clusters", "50.0 ± 14.4", "–", "–", "–", "2", "–"]
 
 
@@ -428,7 +428,7 @@ def test_cards_of_a_training_are_of_one_network_or_of_several():
     assert "<dd>1 network</dd>" in alone
     assert "3 epochs" in alone
     several = training_results([0.5, 0.75, 1.0], note="A note.")
-    several["seeds"][1][1]["images_per_second"] = 900.0  # medians of seeds: 200, 300, 200
+    several["seeds"][1][1]["images_per_second"] = 900.0  # the seeds' medians: 200, 300, 200
     several = train._summary(several).replace(NBSP, " ")
     assert ("Median", "62.50 %") in re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", several)
     assert "3 networks, ± standard error" in several

@@ -57,7 +57,7 @@ def test_digits_are_prepared_once_and_standardized():
     assert len(first.x_train) + len(first.x_test) == 1797
     assert first.x_train.shape[1:] == (8, 8, 1)
     np.testing.assert_allclose([first.x_train.mean(), first.x_train.std()], [0, 1], atol=1e-5)
-    assert np.bincount(first.y_test).min() >= 34  # a fifth of every class is for tests
+    assert np.bincount(first.y_test).min() >= 34  # a fifth of every class is in the test set
     for a, b in zip(first[3:], again[3:], strict=True):
         np.testing.assert_array_equal(a, b)
 

@@ -156,7 +156,7 @@ def pruning():
         for name, rows in values.items()
     }
     network = {"unmasked": {"mean": 0.95, "stderr": 0.01}, "masked": masked}
-    network["spearman"] = {"l1-l2": [[0.25, 0.75], [0.35, 0.85]]}  # a row for each seed
+    network["spearman"] = {"l1-l2": [[0.25, 0.75], [0.35, 0.85]]}  # a row of ρ for each seed
     layers = [{"name": f"layer {i}", "filters": 4 * i, "dims": 9 * i} for i in (1, 2)]
     return {"batch_norm": network, "unitized": network, "pairs": ["l1-l2"], "layers": layers}
 

@@ -246,7 +246,7 @@ def test_the_page_shows_the_layers_one_at_a_time_if_they_were_measured():
     assert "One layer at a time" not in prune_page.render(run)
     run["sensitivity"] = {"ratios": [0.5, 0.9], "accuracy": {"a": [0.9, 0.5], "b": [0.8, 0.123]}}
     page = prune_page.render(run)
-    assert page.count("One layer at a time") == 2  # in the contents and as a heading
+    assert page.count("One layer at a time") == 2  # the title is in the contents and a heading
     assert "12.3" in page
 
 

@@ -66,7 +66,7 @@ def test_accuracies_are_of_the_network_of_their_stage_and_step(tmp_path):
     done: list[str] = []
     again: Any = network_of(done=done)
     assert pruned.prune_by(again, "l2", plan, tmp_path / "l2-0") == found
-    assert not done  # results are read from the folder
+    assert not done  # the results are read from the folder instead
 
 
 def test_an_interrupted_step_is_made_again_and_earlier_steps_are_not(tmp_path):

@@ -45,7 +45,7 @@ def test_a_family_is_another_network_for_imagenet(built):
     def small(name, *depth, **options):
         return {"network": name, "depth": depth, **options}
 
-    assert built("mlp", shape=(5, 4, 3)) == small("MLP", inputs=60)  # 5 · 4 · 3
+    assert built("mlp", shape=(5, 4, 3)) == small("MLP", inputs=60)  # an image has 5 · 4 · 3 values
     digits = {"shape": (8, 8, 1)}
     assert built("preact20", **digits) == small("PreActResNet", 20, bottleneck=False, channels=1)
     assert built("preact110") == small("PreActResNet", 110, bottleneck=False, channels=3)

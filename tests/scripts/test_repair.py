@@ -31,7 +31,7 @@ from tests.support.recorded import assert_as_recorded, condense
 def test_the_error_is_that_over_images_and_over_draws():
     rng = np.random.default_rng(0)
     errors, means = [], []
-    for _ in range(400):  # both images and draws have random effects
+    for _ in range(400):  # each image and each draw has a random effect
         images, draws = rng.normal(size=300), 0.1 * rng.normal(size=(5, 1))
         found = mean_of(images + draws + rng.normal(size=(5, 300)))
         errors.append(found.stderr)

@@ -230,7 +230,7 @@ def test_the_answers_of_figure_6_are_counted_above_a_tenth_of_the_largest(small,
     assert seen == [(5, part, 6, 10, (30,)) for part in ("rescale_rms", "standardize")]
     for part in ("rescale_rms", "standardize"):
         ours = found["parts"][part]
-        assert ours["median"] == 0.75  # three neurons: 2, 3 and 4 of 4 inputs activate them
+        assert ours["median"] == 0.75  # the three neurons are active for 2, 3 and 4 of the 4 inputs
         assert ours["p95"] == pytest.approx(np.quantile([0.5, 0.75, 1], 0.95))
         assert ours["above_90_percent"] == pytest.approx(1 / 3)
         assert ours["zeros"] == 6 / 16
@@ -277,7 +277,7 @@ def test_a_network_of_figure_2_is_ranked_before_training_and_judged_after_it(
     least = {"batch_norm": 0.9, "batch_norm_sgd": 0.5, "he": 0.2, "default": 0.12}
     assert accuracy > least[start]
     untrained, _, _ = run(key, x, y, start=start, hl=1, steps=1)
-    assert untrained < accuracy or start == "default"  # PyTorch's default does not learn
+    assert untrained < accuracy or start == "default"  # PyTorch's default weights do not learn
 
 
 def test_ranks_are_of_the_first_weights_and_the_accuracy_of_the_last(

@@ -167,7 +167,7 @@ def test_the_norm_of_the_odd_point_is_beside_the_mean_of_the_others(monkeypatch,
     assert found["index"] == 2
     np.testing.assert_allclose(found["norm_ratio"], [3 / 1.5, 12 / 3], rtol=1e-6)
     assert found["angle_degrees"] == pytest.approx(90)
-    # samples at 90 degrees are no cluster
+    # a spread of 90 degrees is no cluster
     assert found["spread_degrees"] == pytest.approx(90)
     assert not found["is_odd"]
 

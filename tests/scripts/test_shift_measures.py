@@ -122,7 +122,7 @@ def test_a_shift_is_of_the_joint_outputs_for_the_probe(monkeypatch):
         floor = distance(bent(PROBE, 0.28), bent(PROBE, 0.3 - 5 * 0.02))
         assert running["floor"] == pytest.approx(floor, rel=1e-3)
         assert batch.keys() == running.keys() == {"exact", "floor"}
-        few = jnp.asarray(PROBE[:4])  # an incomplete batch is left out
+        few = jnp.asarray(PROBE[:4])  # images beyond the last full batch are left out
         own = [program.in_batches((w, 0), few)[name] for w in (0.1, 0.3)]
         assert batch["exact"] == pytest.approx(distance(*own), rel=1e-3)
 

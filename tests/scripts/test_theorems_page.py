@@ -310,7 +310,7 @@ def test_a_link_to_a_folded_card_opens_it(page, tmp_path):
     seen = open_page(page, 390, 844, fragment=f"#{name}", scratch=tmp_path)
     opened = [card for card in seen["cards"] if card["open"]]
     assert [card["id"] for card in opened] == [name]
-    assert -100 < opened[0]["scrolled"] < 844  # the card is in view
+    assert -100 < opened[0]["scrolled"] < 844  # the card is in the window
 
 
 @pytest.mark.parametrize(

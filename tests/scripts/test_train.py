@@ -118,7 +118,7 @@ def test_each_device_computes_its_part_of_a_batch(images):
     assert "all-reduce" not in program_text(SMALL, 1)
     text = program_text(replace(SMALL, accumulate=2, augment=True), 8)
     assert "all-reduce" in text
-    assert "f32[1,24]" in text  # layer 1 of one image: 16 images / 2 parts / 8 devices
+    assert "f32[1,24]" in text  # layer 1 of one image at a time: 16 images / 2 parts / 8 devices
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_an_interrupted_training_ends_with_the_weights_of_a_whole_one(tmp_path, 
         train_lm.main(options(tmp_path / "again", steps=6, every=2))
     assert not (tmp_path / "again" / "model").exists()
     monkeypatch.setattr(training_run, "log", log)
-    for _ in range(2):  # the second call has nothing left to do
+    for _ in range(2):  # the second call finds a finished run
         train_lm.main(options(tmp_path / "again", steps=6, every=2))
     whole, again = (language_models.read(tmp_path / n / "model")[1] for n in ("whole", "again"))
     for name, array in whole.items():

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("users_jax")
 RECIPE = Recipe(
     model="mlp",
     epochs=3,
-    batch_size=24,  # of 70 images, two batches use 48
+    batch_size=24,  # an epoch uses 48 of 70 images, in two batches
     learning_rate=0.2,
     drops=(0.3, 0.6),
     drop_factor=4.0,
@@ -91,7 +91,7 @@ def run_by_hand(recipe, images, state, orders, rates):
         for name in w:
             g = sum(gradient[name] for _, gradient in found) / len(found)
             g = g + recipe.weight_decay * w[name] if w[name].ndim == 2 else g
-            if recipe.optimizer == "nesterov":  # as in the unitization paper's code
+            if recipe.optimizer == "nesterov":  # the rule of the unitization paper's code
                 velocity[name] = recipe.momentum * velocity[name] - rate * g
                 w[name] = w[name] + recipe.momentum * velocity[name] - rate * g
             else:

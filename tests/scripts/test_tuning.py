@@ -135,7 +135,7 @@ def test_every_seed_is_trained_with_its_name_on_the_bar(images, programs, monkey
     for i, part in enumerate((said[:second], said[second:])):
         assert part[0] == f"trained network, seed {i + 1} of 2"
         assert part[1:] == sorted(part[1:])
-        assert part[-1] == 3 * (i + 1)  # three epochs for each network
+        assert part[-1] == 3 * (i + 1)  # each network is trained for three epochs
     assert TrainingView(stages, 5).log == logged.append
 
 

@@ -32,7 +32,7 @@ on_phone_and_desktop = pytest.mark.parametrize(
     ],
 )
 
-# A browser's window has a minimum width, but a frame can be as narrow as a phone.
+# A browser's window has a minimum width, but a frame can be as narrow as a phone's screen.
 FRAME = """<!doctype html><meta charset="utf-8"><body style="margin: 0">
 <iframe src="{url}" width="{width}" height="{height}" style="border: 0"></iframe><pre></pre>
 <script>

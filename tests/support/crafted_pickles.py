@@ -14,7 +14,7 @@ from pruning.weights._pytorch import NAMES
 from tests.support.torch_files import WEIGHT, Call, Name, Storage, in_a_row, pickled, tensor, zipped
 
 START, STOP = b"\x80\x02", b"."
-N = 40  # the number of doublings of a value, and the entry of the memo with the last value
+N = 40  # how often a value is doubled, and the memo's index of the last value
 
 
 def text(content: bytes) -> bytes:

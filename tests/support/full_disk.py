@@ -65,7 +65,7 @@ def main(folder: Path, every: int) -> None:
     loop.BETWEEN_CHECKPOINTS = 0
     compile_once()
     faults = ctypes.CDLL(None)
-    for name in ("programs", "whole"):  # the run `programs` compiles what `whole` uses
+    for name in ("programs", "whole"):  # the run `programs` compiles the programs of `whole`
         faults.set_fault(str(folder / name).encode(), 0, 0)
         assert run(folder / name)[0] == 0
     writes, expected = faults.count_writes(), numbers(folder / "whole")
@@ -74,7 +74,7 @@ def main(folder: Path, every: int) -> None:
         out = folder / str(at)
         faults.set_fault(str(out).encode(), at, errno.ENOSPC)
         status, said = run(out)
-        is_full = faults.count_writes() >= at  # a run's number of writes depends on its speed
+        is_full = faults.count_writes() >= at  # the number of writes depends on a run's speed
         faults.set_fault(b"", 0, 0)
         again = run(out)
         same = again[0] == 0 and numbers(out) == expected

@@ -52,7 +52,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, mutation: Mutation) -> None:
                 monkeypatch.setattr(module, attribute, wrong)
                 places += 1
     assert places, f"no module has {mutation}"
-    jax.clear_caches()  # removes programs that were compiled with the correct function
+    jax.clear_caches()  # removes programs of the unmutated function
 
 
 def unnoticed(

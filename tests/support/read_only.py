@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tools import random_kills
 
-# The arguments of each command, and a name pattern of a file that exists in the middle of the run.
+# For each command, its arguments, and a pattern of a file that exists in the middle of its run.
 COMMANDS = {
     "train": ("digits-mlp --epochs 4 --drops 0.5", "seed-0/metrics.jsonl"),
     "prune": ("--epochs 1 --seeds 1 --images 64 --batch-sizes 1", "run/seed-0/metrics.jsonl"),
@@ -63,7 +63,7 @@ def main(folder: Path, command: str) -> None:
     mount("-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk))
     mount("--bind", str(disk), str(view))
     mount("-o", "remount,bind,ro", str(view))
-    log = folder / "out.log"  # outside the disk, so that it stays writable
+    log = folder / "out.log"  # the log stays writable, because it is outside the disk
     (disk / "out.log").symlink_to(log)
     (status, seconds), said = interrupted_by(disk, view, command), log.read_text()
     damaged = half_written(disk / "out")

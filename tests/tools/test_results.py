@@ -247,7 +247,7 @@ def test_a_command_that_fails_is_told_and_the_next_one_runs(tmp_path, monkeypatc
     monkeypatch.setattr("sys.argv", ["results.py", "all"])
     assert results.main() == 1
     said = capsys.readouterr().out
-    # "all" does not run what took an hour or an unknown time
+    # "all" runs no command that took an hour or an unknown time
     assert "\nlong: 60 minutes\nunknown: minutes not recorded\n" in said
     assert "failed with status 3" in said
     assert "0 of 1 differ" in said
