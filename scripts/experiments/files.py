@@ -157,7 +157,7 @@ def in_use(folder: Path, script: str | None = None) -> Iterator[Callable[[], Non
 def _check_results(folder: Path, command: str) -> None:
     results = read_json(folder / "results.json", dict)
     if results is None:
-        others = ("index.html", "config.json")  # the files of a page and of a model
+        others = ("index.html", "config.json")  # a page has the first file, a model the second
         made = next((name for name in others if read_bytes(folder / name) is not None), None)
         other = made and f"{made}, but no results.json"
     else:

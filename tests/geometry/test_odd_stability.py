@@ -141,7 +141,7 @@ def test_the_spread_of_the_cluster_is_that_of_the_expansion():
         found = cluster_spread(n, *RELU)
         assert found is not None
         np.testing.assert_allclose(found, odd_state(n).spread, rtol=error)
-    assert cluster_spread(10, jnp.tanh) is None  # tanh has no kink, which would limit the spread
+    assert cluster_spread(10, jnp.tanh) is None  # only a kink limits the spread; tanh has none
     assert cluster_spread(10, jax.nn.gelu) == 0
 
 

@@ -145,8 +145,8 @@ def test_a_sharded_batch_takes_two_all_reduces_and_no_other_collective(rows, gri
     x = jax.ShapeDtypeStruct((rows, 5), "float32", sharding=sharding)
     text = jax.jit(jaxnorm.batch_statistics).lower(x).compile().as_text() or ""
     found = re.findall(r"= .* (all-[a-z]+|collective-permute|reduce-scatter)(?:-start)?\(", text)
-    # The shift needs one all-reduce. The two sums need one or two, because XLA's CPU compiler does
-    # not always combine them.
+    # The shift needs one all-reduce. The two sums need one or two all-reduces, because XLA's CPU
+    # compiler does not always combine them.
     assert set(found) == {"all-reduce"}
     assert len(found) <= 3
 

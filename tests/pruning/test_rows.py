@@ -27,9 +27,9 @@ OVER_DEVICES = {"pbroadcast", "pcast", "pmax", "pmin", "ppermute", "psum", "psum
 ELSEWHERE = {
     *OVER_DEVICES,
     *("pvary", "sharding_constraint"),  # Tested on a mesh, in test_sharded_removal.
-    *("copy_p", "log2", "one_minus_square"),  # Only in later versions of JAX.
-    "reduce_window",  # Takes any function, and is tested in test_rules.
-    "scatter-sub",  # Has the rule of scatter-add.
+    *("copy_p", "log2", "one_minus_square"),  # Primitives of later versions of JAX.
+    "reduce_window",  # It takes any function; test_rules tests it.
+    "scatter-sub",  # It has the rule of scatter-add.
     *("bitcast_convert_type", "random_bits", "nextafter"),  # Operate on bits.
 }
 INTEGERS = {"and", "clz", "not", "or", "population_count", "xor"}

@@ -79,7 +79,7 @@ def test_kernels_into_the_stream_start_smaller_and_no_two_alike():
             np.testing.assert_array_equal(p, 1)
     for name, p in kernels.items():
         into = name.endswith(("o_proj.weight", "down_proj.weight"))
-        deviation = 0.02 / 4**0.5 if into else 0.02  # four kernels write to the stream
+        deviation = 0.02 / 4**0.5 if into else 0.02  # four kernels write to the residual stream
         assert p.std() == pytest.approx(deviation, rel=0.15), name
     firsts = [float(p.ravel()[0]) / float(p.std()) for p in kernels.values()]
     assert len(set(np.round(firsts, 4))) == len(firsts)

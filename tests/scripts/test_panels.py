@@ -176,7 +176,7 @@ def test_differences_after_masking_are_from_the_mean_of_the_criteria(panels):
 def test_the_table_by_layer_has_a_row_of_each_layer_s_own_mean():
     page = criteria_page._layers(pruning())
     first, second = page.split("layer 1")[1].split("layer 2")
-    assert "0.300" in first  # (0.25 + 0.35) / 2
+    assert "0.300" in first  # the mean ρ of layer 1 is (0.25 + 0.35) / 2
     assert "0.800" in second
 
 

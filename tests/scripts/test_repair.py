@@ -100,8 +100,8 @@ def test_criteria_are_compared_on_the_draws_that_all_have():
     assert p_value({"l1": first, "gm": first}) is None  # Friedman's test needs three criteria
     assert margin({"none": first}) is None
     near = {"l1": np.array([[0.5, 0.5002]]), "l2": np.array([[0.5, 0.5]])}
-    # The difference has mean 1e-4 and standard error 1e-4, and Student's t is 6.314 for one degree
-    # of freedom.
+    # The difference of the two criteria is 1e-4 ± 1e-4, and Student's t is 6.314 for one degree of
+    # freedom.
     assert margin(near) == pytest.approx(7.314e-4, rel=1e-3)
 
 

@@ -27,7 +27,7 @@ class Bucket(MemoryFileSystem):
     """A file system of objects by name. The bucket `missing` does not exist."""
 
     protocol = ("gs", "gcs", "s3")
-    store: ClassVar[Any] = {}  # files by path, shared by all instances
+    store: ClassVar[Any] = {}  # the bucket's files by path, shared by all instances
     pseudo_dirs: ClassVar[Any] = [""]
 
     @classmethod

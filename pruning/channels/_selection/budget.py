@@ -125,7 +125,8 @@ def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
     """`Values` of a group, from its scores in ascending order."""
     descending = ascending[ascending > -np.inf][::-1]
     finite = descending[descending < np.inf]
-    descending = np.minimum(descending, finite.max(initial=0))  # scores of ∞ are always kept
+    # channels with the score ∞ are always kept
+    descending = np.minimum(descending, finite.max(initial=0))
     if not normalize:
         return np.cumsum([0.0, *descending])
     if descending.size and descending[-1] < 0:

@@ -100,5 +100,5 @@ def dual(x: np.ndarray, y: np.ndarray, *, pinned: bool = False, slope: float = 1
     bounds = [(None, None)] * (len(z) - 1) + [(0, 0) if pinned else (None, None)]
     limits = slope * np.linalg.norm(z[i] - z[j], axis=1)
     if not pinned:
-        bounds[0] = (0, 0)  # one value is fixed, because f is determined only up to a constant
+        bounds[0] = (0, 0)  # one value of f is fixed, because f is determined only up to a constant
     return -scipy.optimize.linprog(weights, differences, limits, bounds=bounds).fun
