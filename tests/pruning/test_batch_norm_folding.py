@@ -66,6 +66,9 @@ AFTER: dict[str, Callable[[dict, jax.Array], jax.Array]] = {
     "called": jax.jit(lambda p, y: jax.nn.relu(y * p["a"][None])),
     "an axis of one": lambda p, y: y[:, None] * p["a"][None, None],
     "broadcast": lambda p, y: y * jnp.broadcast_to(p["a"], y.shape),
+    "one of three parts": lambda p, y: (
+        y * jnp.split(jnp.concatenate([p["b"], p["a"], -p["a"]]), 3)[1][None]
+    ),
     "variance": lambda p, y: y * lax.rsqrt(jnp.square(p["a"]) + 1e-3)[None] + p["b"][None],
 }
 

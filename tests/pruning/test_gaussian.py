@@ -73,6 +73,17 @@ def test_chi_moments_keep_all_digits_of_float64(order):
     np.testing.assert_allclose(found, 2 ** (order / 2) * np.array(ratios), rtol=3e-15)
 
 
+@pytest.mark.parametrize(("dims", "order"), [(400, -250), (9, 199.5), (9, 250), (400, 400)])
+def test_moments_of_large_order_are_scipys(dims, order):
+    expected = order * np.log(0.07) + np.subtract(
+        *scipy.special.gammaln([(dims + order) / 2, dims / 2])
+    )
+    theta = 0.07 / 2**0.5
+    np.testing.assert_allclose(jnp.log(chi_moment(theta, dims, order)), expected, rtol=1e-11)
+    law = amoroso_moment(0.0, 0.07, dims / 2, 2, order)
+    np.testing.assert_allclose(jnp.log(law), expected, rtol=1e-11)
+
+
 def test_even_chi_moments_are_polynomials_of_the_dimension():
     np.testing.assert_allclose(chi_moment(3.0, DIMS, 2), 9 * DIMS, rtol=1e-14)
     np.testing.assert_allclose(chi_moment(1.0, DIMS, 4), DIMS * (DIMS + 2), rtol=1e-14)
@@ -509,6 +520,32 @@ def test_arrays_are_taken_element_by_element(name):
         expected = function(float(COLUMN[i, 0]), float(ROW[0, j]))
         np.testing.assert_allclose(found[i, j], expected, rtol=1e-10)
     assert len(np.unique(np.asarray(found).round(12))) > 1
+
+
+WITH_NUMBERS: dict[str, Any] = {
+    "half_normal_moment": lambda n, x: half_normal_moment(x, n),
+    "chi_moment": lambda n, x: chi_moment(n, x, n),
+    "chi_variance": chi_variance,
+    "amoroso_moment": lambda n, x: amoroso_moment(n, x, n, n, 2),
+    "expected_distance": lambda n, x: expected_distance(x, n, n),
+    "l1_l2_correlation": lambda n, x: l1_l2_correlation(n),
+    "expected_spearman": lambda n, x: expected_spearman(n, x, ("l1", "gm")),
+    "expected_overlap": lambda n, x: expected_overlap(x, n, ("l2", "fermat"), ratio=0.3),
+    "scaled_l1_l2_correlation": lambda n, x: gaussian.scaled_l1_l2_correlation(
+        x, shape=n, spread=n, effective_dims=n
+    ),
+    "normal_spearman": lambda n, x: gaussian.normal_spearman(x / 10, n),
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", WITH_NUMBERS)
+@pytest.mark.parametrize("number", [np.float32, np.int64])
+def test_a_number_of_numpy_is_no_array_and_changes_no_dtype(name, number):
+    x, function = jnp.array([4.0, 9.0], "float32"), WITH_NUMBERS[name]
+    found, expected = function(number(3), x), function(3, x)
+    assert (found.dtype, found.weak_type) == (expected.dtype, expected.weak_type)
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(("filters", "dims"), [(9, 2), (40, 3), (5, 1), (100, 7)])

@@ -593,7 +593,7 @@ def test_a_sum_without_terms_that_are_not_zero_is_refused():
     np.testing.assert_allclose(run(small, X), apply(mask_channels(MLP, groups, keep), X))
 
 
-@pytest.mark.parametrize("index", range(3))
+@pytest.mark.parametrize("index", range(4))
 @pytest.mark.parametrize("count", [0, 1, 4])
 def test_branches_and_loops_of_unknown_length_run_resized(index, count):
     def apply(p, x, index, count, limit):
@@ -602,6 +602,7 @@ def test_branches_and_loops_of_unknown_length_run_resized(index, count):
             lambda h: jnp.sin(h @ p["b"]) @ p["c"],
             lambda h: h * 3 - 5,
             lambda h: h[:, ::-1] @ p["d"],
+            lambda h: jnp.zeros(h.shape),
         ]
         h = lax.switch(index, branches, h)
 
