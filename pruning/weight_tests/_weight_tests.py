@@ -147,8 +147,8 @@ def symmetry(x: Float[Array, "*shape"]) -> TestResult:
     terms = jnp.cos(jnp.pi * (odd - 1) / 2) / odd
     safe = jnp.maximum(statistic, 0.2)
     inside = 4 / jnp.pi * jnp.sum(terms * jnp.exp(-jnp.square(odd * jnp.pi / safe) / 8))
-    # For large statistics s, the p-value is computed by the reflection principle as 2 P(|W| ≥ s) −
-    # 2 P(|W| ≥ 3s) + …, because 1 − `inside` would lose digits.
+    # For large statistics s, the p-value is computed by the reflection principle as 2 P(|Z| ≥ s) −
+    # 2 P(|Z| ≥ 3s) + … for a normal Z, because 1 − `inside` would lose digits.
     k = jnp.arange(4, dtype=h.dtype)
     tails = jax.scipy.stats.norm.sf((2 * k + 1) * statistic)
     tail = 4 * jnp.sum(jnp.where(k % 2 == 0, tails, -tails))

@@ -91,7 +91,8 @@ def test_conv1d_of_gpt2_is_not_transposed_but_linear_layers_of_its_names_are():
     np.testing.assert_array_equal(
         load(alone, dense=True)["h.0.mlp.c_fc"], alone["h.0.mlp.c_fc.weight"].T
     )
-    linear = {name: array.T for name, array in conv1d.items()}  # as CLIP and nanoGPT store them
+    # Linear layers, as in CLIP and nanoGPT
+    linear = {name: array.T for name, array in conv1d.items()}
     assert shapes(linear)["h.0.mlp.c_fc"] == (4, 16)
     linear["h.0.attn.c_proj.weight"] = square["h.0.attn.c_proj.weight"].T
     np.testing.assert_array_equal(

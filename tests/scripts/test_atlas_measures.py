@@ -380,8 +380,8 @@ def test_findings_of_random_runs_are_as_recorded():
 
 def test_a_shift_is_the_geometric_mean_over_layers_and_epochs():
     found = run([(((2, 2, 4), (1, 8, 2)), [3.0, 1.0]), (((4, 8, 1), (1, 1, 2)), [5.0, 7.0])])
-    assert atlas_findings.shift_of(found, "epoch") == pytest.approx(16**0.25)  # ratios: 1, 8, 2, 1
-    assert atlas_findings.shift_of(found, "step") == pytest.approx(2**0.25)  # ratios: 2, 2, ¼, 2
+    assert atlas_findings.shift_of(found, "epoch") == pytest.approx(16**0.25)  # Ratios 1, 8, 2, 1.
+    assert atlas_findings.shift_of(found, "step") == pytest.approx(2**0.25)  # Ratios 2, 2, ¼ and 2.
     (row,) = atlas_findings.rows([found])
     means = {name: row[name]["mean"] for name in atlas_findings._MEASURES}
     assert means == pytest.approx(

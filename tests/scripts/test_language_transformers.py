@@ -76,7 +76,7 @@ def test_transformers_gives_a_smaller_folder_the_logits_of_zeros(family, seed, t
     ours = smaller_language_models.ours(folder, sequence)
     check(ours, whole, language_models.logits(config, weights, list(sequence)))
     exact = language_models.logits(*zeros, list(sequence))
-    assert np.ptp(exact, axis=-1).min() > 0.1  # logits of words differ, so errors show
+    assert np.ptp(exact, axis=-1).min() > 0.1  # the logits of words differ, so errors would show
     check(small, expected, exact)
 
 

@@ -120,7 +120,7 @@ def test_a_difference_is_judged_by_student_s_t(ratio, seeds, said):
 
 
 RUNS = np.array([[1.0, 8.0, 3.0], [2.0, 4.0, 3.0], [6.0, 3.0, 3.0]])
-STDERR = np.array([7.0, 7.0, 0.0]) ** 0.5 / 3**0.5  # variances 7, 7, 0 over three seeds
+STDERR = np.array([7.0, 7.0, 0.0]) ** 0.5 / 3**0.5  # the variances over three seeds are 7, 7, 0
 ENDS = np.transpose(RUNS.mean(0) + np.outer([-1, 1], STDERR))
 
 
