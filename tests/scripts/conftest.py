@@ -6,7 +6,9 @@ import jax
 import pytest
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from rich.progress import Progress
 
+from experiments import progress
 from experiments.pages import plots
 from jaxnorm import models
 from tests.support.small_runs import SMALL, compiled, random_images, with_steps_per_call
@@ -26,6 +28,25 @@ def small_mlp():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "MLP", partial(models.MLP, widths=(24, 8)))
         yield
+
+
+@pytest.fixture(autouse=True)
+def bars_end_full(monkeypatch):
+    """Assert that every bar of a command that succeeds ends exactly at its total.
+
+    The bars of tests in which nothing is trained or measured remain at 0, and are not compared.
+    """
+    ended = []
+
+    def leave(bar, kind, *error):
+        Progress.__exit__(bar, kind, *error)
+        if kind is None:
+            ended.extend((task.description, task.completed, task.total) for task in bar.tasks)
+
+    monkeypatch.setattr(progress.Bar, "__exit__", leave, raising=False)
+    yield
+    for description, completed, total in ended:
+        assert completed in (0, pytest.approx(total)), f"{description}: {completed} of {total}"
 
 
 class UnfittedFigure(Figure):

@@ -18,7 +18,7 @@ from experiments.recipes import Evaluation
 from experiments.signals import Interruption
 from experiments.storage import is_remote
 from experiments.training.checkpoints import Checkpoints
-from experiments.training.chunks import Chunk, Clock, chunks
+from experiments.training.chunks import Chunk, Clock, chunks, steps_done
 from experiments.training.finite import check_finite
 from experiments.training.optimizers import learning_rate
 from experiments.training.processes import any_process, is_main_process
@@ -104,9 +104,10 @@ def train(
         state, notes = checkpoints.restore((init or trainer.init_state)(seeds), view.log)
         lines = lines_of(notes, len(seeds))
         if done := len(lines[0]):
-            view.log(
-                f"seed {name_of(seeds)}: resumed after {done} of {trainer.recipe.epochs} epochs"
-            )
+            epochs = trainer.recipe.epochs
+            view.log(f"seed {name_of(seeds)}: resumed after {done} of {epochs} epochs")
+            steps = seeds[0] * trainer.total_steps + steps_done(state)
+            view.update(steps, f"seed {name_of(seeds)}, epoch {done}/{epochs}", "")
         folders = [out / f"seed-{seed}" for seed in seeds]
         logs = [
             files.enter_context(MetricsLog(folder, before, view.log))
