@@ -28,8 +28,8 @@ ELSEWHERE = {
     *OVER_DEVICES,
     *("pvary", "sharding_constraint"),  # Tested on a mesh, in test_sharded_removal.
     *("copy_p", "log2", "one_minus_square"),  # Primitives of later versions of JAX.
-    "reduce_window",  # It takes any function; test_rules tests it.
-    "scatter-sub",  # It has the rule of scatter-add.
+    "reduce_window",  # `reduce_window` takes any function; test_rules tests it.
+    "scatter-sub",  # `scatter-sub` has the rule of scatter-add.
     *("bitcast_convert_type", "random_bits", "nextafter"),  # Operate on bits.
 }
 INTEGERS = {"and", "clz", "not", "or", "population_count", "xor"}

@@ -160,7 +160,7 @@ class UnionFind:
         # arrays that must be zero, or have equal elements, at removed channels, because a sum over
         # channels leaves these elements out
         self.zeroed: list[Requirement] = []
-        self.singular: list[Requirement] = []  # arrays that must not be zero, such as divisors
+        self.singular: list[Requirement] = []  # arrays that must not become zero, such as divisors
 
     def new(self, count: int) -> Vector:
         """Make `count` new ids, each in a set of its own."""

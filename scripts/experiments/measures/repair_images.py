@@ -114,7 +114,7 @@ def repairs(task: Task) -> Makers:
         return {("none", "greedy, least squares"): solved} | ({} if task.draw else clusters)
     makers: dict[str, Callable[[], Any]] = {}
     # "folded" and "merged, transport" use no images, so one draw suffices. With random choice, each
-    # draw removes other channels, so all draws are computed.
+    # draw removes different channels, so all draws are computed.
     if task.draw == 0 or task.choice == "random":
         carried = partial(merged, plan=transport)
         makers = {"folded": folded, "merged, transport": lambda: task.prune_draw(repair=carried)}
