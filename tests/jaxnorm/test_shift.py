@@ -47,7 +47,7 @@ def test_any_two_sample_sizes_against_scipy(n, m, seed):
 
 def test_columns_that_are_sorted_in_several_parts_against_scipy(monkeypatch):
     monkeypatch.setattr(_emd_1d, "CACHED", 1)
-    monkeypatch.setattr(_emd_1d, "NARROWEST", 3)  # parts of 3, 3 and 1 columns
+    monkeypatch.setattr(_emd_1d, "NARROWEST", 3)  # the 7 columns become parts of 3, 3 and 1
     rng = np.random.default_rng(0)
     x, y = rng.normal(3, 5, (2, 13, 7))
     order = np.argsort(x, 0)

@@ -190,7 +190,7 @@ def test_all_inputs_have_the_batch_size_and_memory_is_that_of_the_width():
     memory = {n: {k: t.memory for k, t in at([n]).timings.items()} for n in (4096, 1024)}
     for n, of_width in memory.items():
         for size, found in of_width.items():
-            inputs = 8 * (2 * 2 * n + 3 * 2 * size)  # weights, x, y and the result
+            inputs = 8 * (2 * 2 * n + 3 * 2 * size)  # bytes of the weights, x, y and the result
             hidden = 8 * size * n
             assert inputs + hidden <= found <= inputs + 3 * hidden + 2**16
     whole = pruning.cost(apply, params, x, y, batch_sizes=[2, 65]).timings

@@ -413,7 +413,7 @@ def test_resnet_50_takes_less_than_six_seconds():
     start = time.process_time()
     groups = coupled_channels(lambda s, x: nnx.merge(graph, s)(x), state, image)
     assert time.process_time() - start < 6
-    # two groups inside each of 16 blocks, one for the stream of each of 4 stages, and the stem
+    # two groups inside each of 16 blocks, a group for each of 4 stages' streams, and the stem's
     assert len(groups) == 2 * 16 + 4 + 1
     assert sorted({group.size for group in groups}) == [64, 128, 256, 512, 1024, 2048]
     assert isinstance(groups[0].positions[0], Position)

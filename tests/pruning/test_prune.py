@@ -671,7 +671,7 @@ def test_a_model_with_nothing_to_cut_names_what_stands_in_the_way():
     with pytest.raises(ValueError, match=said):
         prune(apply, params, np.ones((1, 2)), ratios=(0.5,))
     said = r"channels that can be removed; input needs all of them at \[0\]: only channels that a l"
-    with pytest.raises(ValueError, match=said):  # a stream whose channels are those of the input
+    with pytest.raises(ValueError, match=said):  # a residual stream with the channels of the input
         prune(lambda p, x: x + jax.nn.relu(x @ p), np.ones((3, 3)), np.ones((1, 3)), ratios=(0.5,))
 
 
