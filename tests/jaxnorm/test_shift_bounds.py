@@ -245,6 +245,28 @@ def test_bounds_of_two_points_in_any_unit_are_their_distance(unit):
     np.testing.assert_allclose(found / np.float32(unit), 1.5625 * 2**0.5, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("mean", "var"), [(1e-30, 5.0), (0.0, 2e38), (1e30, 5.0), (1e19, 2e38)])
+def test_means_and_variances_of_unlike_units_overflow_no_bound(mean, var):
+    """The sum of all variances, or the square of a mean or of a variance, overflows float32."""
+    mean_x, var_x = jnp.full(3, mean, "float32"), jnp.full(3, var, "float32")
+    found = sharp_moment_upper_bound(mean_x, var_x, 0 * mean_x, var_x / 2)
+    np.testing.assert_allclose(found, (4.5 * var + 3 * mean**2) ** 0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_bounds_of_a_moment_that_is_nan_are_nan(place):
+    moments = [jnp.array([3.0, 4.0])] * 4
+    moments[place] = jnp.array([jnp.nan, 4.0])
+    for bound in (
+        moment_upper_bound,
+        sharp_moment_upper_bound,
+        normalized_upper_bound,
+        partial(normalized_lower_bound, radius=6.0),
+    ):
+        assert jnp.isnan(bound(*moments))
+    assert jnp.isnan(mean_lower_bound(*moments[::2])) == (place in (0, 2))
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_bounds_of_half_precision_inputs_are_those_of_float64(dtype):
     rng = np.random.default_rng(7)
@@ -294,6 +316,9 @@ def test_bounds_of_unitized_outputs_by_hand():
     norms = (0.5 + 4) / 2 + 2
     np.testing.assert_allclose(found(0.0), norms)
     np.testing.assert_allclose(found(0 * alpha), [norms + 2, norms, norms])
+    x, y = x[:, 1:], y[:, :1]  # with one feature, the norms are 0.4 and 4 in x, and 2 in y
+    one = jax.jit(lambda alpha: unitized_upper_bound(alpha, x, y))
+    np.testing.assert_allclose([one(jnp.zeros(1)), one(0.0)], [(0.4 + 4) / 2 + 4, 4.2])
     a, b, distance = interpolation_counterexample(0.25, length=7.0)
     assert (a.tolist(), b.tolist(), distance) == ([[7.0]], [[-7.0]], 2 * (0.25 + 0.75 * 7))
 
