@@ -77,7 +77,7 @@ def flat_rows(x: Shaped[Array, "n *features"]) -> Shaped[Array, "n d"]:
     return jax.vmap(auto_sharded(jnp.ravel))(x)
 
 
-def row_at(x: Shaped[Array, "n *shape"], index: Int[Array, ""]) -> Shaped[Array, "*shape"]:
+def row_at(x: Float[Array, "n *shape"], index: Int[Array, ""]) -> Float[Array, "*shape"]:
     """The row `x[index]` for a traced index, computed as a sum over a mask.
 
     In JAX 0.12, the derivative of `x[index]` for a traced index fails on Explicit mesh axes.

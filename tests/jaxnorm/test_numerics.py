@@ -229,3 +229,15 @@ def test_checked_numbers_are_floats_and_arrays_stay_arrays():
 @pytest.mark.parametrize(("axis", "axes"), [(0, (0,)), (-1, (2,)), ((0, -1), (0, 2)), ([-2], (1,))])
 def test_axes_are_counted_from_the_front(axis, axes):
     assert internal.axis_tuple(jnp.zeros((2, 3, 4)), axis) == axes
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(4,), (4, 3), (4, 2, 3)])
+def test_a_row_does_not_depend_on_other_rows(shape, dtype):
+    row = np.random.default_rng(0).integers(-9, 9, shape[1:])
+    for index in (0, 2):
+        x = np.full(shape, [math.nan, math.inf][index // 2])
+        x[index] = row
+        found = jax.jit(internal.row_at)(jnp.asarray(x, dtype), index)
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, row)
