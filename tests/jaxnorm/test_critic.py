@@ -289,6 +289,26 @@ def test_both_critics_see_minibatches_of_their_own(key, monkeypatch):
     assert tuple(np.asarray(jax.random.key_data(key))) not in used
 
 
+def test_the_learning_rate_of_a_lower_bound_decreases_to_zero(key, monkeypatch):
+    """If all gradients are equal, each step of Adam is as long as the learning rate."""
+    used = []
+
+    def recording(critic, params, *_, optimizer, **__):
+        used.append(optimizer)
+        return params
+
+    monkeypatch.setattr(lower, "train", recording)
+    emd_lower_bound(key, *jax.random.normal(key, (4, 6, 2)), steps=4, batch_size=2)
+    for optimizer in used:
+        state, found = optimizer.init(0.0), []
+        for _ in range(4):
+            with jax.numpy_dtype_promotion("standard"):
+                step, state = optimizer.update(3.0, state)
+            found.append(float(step))
+        np.testing.assert_allclose(found, -5e-3 * np.array([1, 0.75, 0.5, 0.25]), rtol=1e-6)
+    assert len(used) == 2
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_critic_is_trained_on_all_pairs_alike(seed):
     """A linear critic, trained by SGD: its parameters count how often each pair was drawn."""

@@ -140,6 +140,22 @@ def test_metadata_reaches_the_variables(name):
     )
 
 
+@pytest.mark.parametrize("name", [*NAMES, "DyT", "Derf", "Unitization"])
+def test_parameters_are_drawn_from_their_own_stream_of_keys(name):
+    kind = getattr(jaxnorm.nnx, name)
+    options = [
+        option for option in inspect.signature(kind.__init__).parameters if "_init" in option
+    ]
+    draw = dict.fromkeys(options, nnx.initializers.normal())
+    first, same, other = (
+        jax.tree.leaves(nnx.state(kind(3, **draw, rngs=nnx.Rngs(seed, params=params)), nnx.Param))
+        for seed, params in ((0, 1), (2, 1), (0, 3))
+    )
+    jax.tree.map(np.testing.assert_array_equal, first, same)
+    assert len(first) == len(options)
+    assert not any((a == b).any() for a, b in zip(first, other, strict=True))
+
+
 def test_ghost_batches_update_the_running_statistics_by_their_average():
     layer = jaxnorm.nnx.BatchNorm(3, groups=4, momentum=0.0, rngs=nnx.Rngs(0))
     x = batch()
