@@ -45,6 +45,16 @@ def test_any_two_sample_sizes_against_scipy(n, m, seed):
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
+def test_quantiles_of_50_000_samples_are_paired():
+    """The product of the two sizes exceeds the largest int32."""
+    n, m = 50_000, 50_001
+    rows, columns, widths = _emd_1d._quantile_pairs(n, m)
+    middles = np.cumsum(widths) - widths / 2
+    np.testing.assert_array_equal(rows, np.floor(n * middles))
+    np.testing.assert_array_equal(columns, np.floor(m * middles))
+    np.testing.assert_allclose(widths.sum(), 1, rtol=1e-12)
+
+
 def test_columns_that_are_sorted_in_several_parts_against_scipy(monkeypatch):
     monkeypatch.setattr(_emd_1d, "CACHED", 1)
     monkeypatch.setattr(_emd_1d, "NARROWEST", 3)  # the 7 columns become parts of 3, 3 and 1

@@ -36,6 +36,8 @@ def test_the_zero_vector_points_along_the_first_axis():
 def test_nan_stays_nan():
     assert jnp.isnan(unit_vector(jnp.array([jnp.nan, 1.0]))).all()
     assert jnp.isnan(unitize_bounded(jnp.array([jnp.nan, 1.0]), 0.5)).all()
+    for eps in (0.0, 1e-5):
+        assert jnp.isnan(unitize(jnp.array([jnp.nan, 1.0]), 0.5, eps=eps)).all()
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0, -0.5, 1.5])
@@ -58,6 +60,8 @@ def test_at_the_zero_vector_eq_8_and_eq_9_differ_only_at_alpha_one():
     zero = jnp.zeros(3)
     np.testing.assert_array_equal(unitize_bounded(zero, 1.0), [1, 0, 0])
     np.testing.assert_array_equal(unitize_bounded(zero, jnp.ones(3)), 0)
+    np.testing.assert_array_equal(unitize_bounded(zero[:1], jnp.ones(())), 1)
+    np.testing.assert_array_equal(unitize_bounded(zero[:1], jnp.ones(1)), 0)
     np.testing.assert_array_equal(bounded(jnp.array([0.0, 0.5, 1.0]), 0.0), [1, 2, 1])
     np.testing.assert_array_equal(unitize_bounded(zero, 0.5), 0)
 
