@@ -51,7 +51,7 @@ def batch_renorm(
     treat r and d as constants. If neither r nor d is clipped, the result equals the result in
     inference, scale (x − μ′)/σ′ + bias. But the gradient with respect to `x` is r times the
     gradient of batch norm. With `r_max` 1 and `d_max` 0, or without `running`, the layer is batch
-    norm. The paper begins with `r_max` 1 and `d_max` 0, and relaxes the limits to 3 and 5. In
+    norm. The paper begins with `r_max` 1 and `d_max` 0, and ends with `r_max` 3 and `d_max` 5. In
     inference the layer is `batch_norm`. If Σ (x − μ)² exceeds the largest float, 3·10³⁸, the result
     is NaN.
 

@@ -1,4 +1,4 @@
-"""Running statistics for NNX and Linen modules, and normalization with or without them."""
+"""Running statistics for NNX and Linen modules, and normalization by them or by the batch."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ class Running(NamedTuple):
     def update_running(
         self, batch: BatchStatistics, momentum: float, correction: Correction
     ) -> "Running":
-        """The running statistics after one more batch, or after all ghost batches of one batch.
+        """The running statistics after one further batch, or after all ghost batches of one batch.
 
         An empty batch does not change the running statistics.
         """

@@ -257,7 +257,7 @@ def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float
 def correction_factor(
     correction: Correction, count: Float[Array, "*shape"], name: str
 ) -> Float[Array, "*shape one"]:
-    """The result of `correction(count)`, with one more axis for the features.
+    """The result of `correction(count)`, with an axis of size 1 for the features.
 
     Raises:
       TypeError: `correction` is not a function, or its result does not consist of real numbers.

@@ -48,7 +48,7 @@ def floating(x: int | float | Float[Array, "*shape"], name: str = "x") -> Float[
 def matmul(a: Array, b: Array) -> Array:
     """The matrix product of `a` and `b` in the full precision of their dtype.
 
-    By default, many devices compute a faster product of lower precision.
+    By default, many devices compute a product of lower precision, which is faster.
     """
     return jnp.matmul(a, b, precision="highest")
 

@@ -20,7 +20,7 @@ Loss = Callable[[nnx.Module, Any], Float[Array, ""]]
 
 
 def microbatched(loss: Loss, microbatches: int) -> Loss:
-    """A function that computes `loss` of a whole batch in microbatches, equal up to rounding.
+    """A function that equals `loss` up to rounding, but computes the batch in microbatches.
 
     In the usual accumulation of gradients, each microbatch is normalized by its own statistics.
     With `microbatched`, all microbatches are normalized by the statistics of the whole batch,

@@ -52,7 +52,7 @@ def certified_upper_bound(
 ) -> Float[Array, ""]:
     """The largest possible W₁ of a layer's outputs if W₁ of its inputs is W: min(2M, L W).
 
-    The product L W is 0 if one factor is 0, even if the other factor is infinite. W₁ of the outputs
+    The product L W counts as 0 if one factor is 0 and the other is infinite. W₁ of the outputs
     approaches 2M if every output moves from near the surface of the ball to the opposite point. W₁
     approaches L W if inputs move where the slope of the layer is largest. If the mean of the
     outputs equals the bias at both moments, √2 M is also a bound.

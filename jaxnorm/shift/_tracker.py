@@ -55,11 +55,11 @@ def layer_shift(
     Args:
       before: Outputs of the layer for some inputs, samples first, channels last.
       after: Later outputs of the layer for the same inputs.
-      exact: The number of samples, from the first on, for the distance of all channels together and
-        its bounds. If there are fewer samples, all are used. The time grows with the second to
-        third power of `exact`: 400 samples take 30 ms, and 4,000 samples take some seconds. The
-        field `baseline` compares two halves of the `exact` samples, so `baseline` is slightly
-        larger than a baseline from all samples.
+      exact: The number of first samples from which the distance of all channels together and its
+        bounds are computed. If `before` has fewer samples, all are used. The time grows with the
+        second to third power of `exact`: 400 samples take 30 ms, and 4,000 samples take some
+        seconds. The field `baseline` compares two halves of the `exact` samples, so `baseline` is
+        slightly larger than a baseline from all samples.
 
     Raises:
       ValueError: `exact` is below 2, or `emd_1d` would raise an error for the samples.
