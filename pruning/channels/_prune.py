@@ -155,12 +155,12 @@ def prune(
         The `ratios` are not ascending or do not lie in (0, 1). The budgets are not descending, are
         not positive, or are less than the cost of the network with the fewest channels. `cost` or
         `batch_sizes` is given with `ratios`. No channel can be removed, or the last ratio or budget
-        removes none. A name of `exclude` or `round_to` matches no layer with channels that can be
-        removed. A score is NaN, or a group does not have one score for each channel. `apply` cannot
-        be traced. Without `resize`, `apply` does not take its widths from `params`, or computes
-        another function at the smaller widths. `repair`, `recalibrate` or `fine_tune` returns a
-        tree of other shapes. `checkpoint_dir` contains a checkpoint of another network or of other
-        ratios or budgets.
+        removes no channel. A name of `exclude` or `round_to` matches no layer with channels that
+        can be removed. A score is NaN, or a group does not have one score for each channel. `apply`
+        cannot be traced. Without `resize`, `apply` does not take its widths from `params`, or
+        computes another function at the smaller widths. `repair`, `recalibrate` or `fine_tune`
+        returns a tree of other shapes. `checkpoint_dir` contains a checkpoint of another network or
+        of other ratios or budgets.
 
     Example:
       >>> import jax

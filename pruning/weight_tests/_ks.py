@@ -94,9 +94,9 @@ def ks_equivalence(
     The hypothesis that the test can reject is sup |F − Φ| ≥ margin. A small p-value supports
     normality up to the margin. If `scale` is not given, the root mean square of `x` is used, and
     data that are all zero give NaN. For n weights whose `ks_distance` D is below the margin, the
-    p-value p is 2 exp(−2 n (margin − D)²), but at most 1. For larger distances, p is 1. For a
-    margin of 0.01 and normal weights of the given scale, about 74,000 weights are needed to get p ≤
-    0.05 in 95 % of the cases. With fewer than 18,400 weights, p is never below 0.05.
+    p-value p is 2 exp(−2 n (margin − D)²), but at most 1. If D is not below the margin, p is 1. For
+    a margin of 0.01 and normal weights of the given scale, about 74,000 weights are needed to get p
+    ≤ 0.05 in 95 % of the cases. With fewer than 18,400 weights, p is never below 0.05.
     """
     statistic = ks_distance(x, scale=scale)
     short = jnp.maximum(scalar(margin, "margin", statistic.dtype) - statistic, 0)
@@ -147,10 +147,10 @@ def anderson_darling(
 
     With `mean_known`, the test is against N(0, c²), where c is the root mean square of the data.
     Without `mean_known`, the test is against the normal distribution with the data's own mean and
-    standard deviation. Anderson and Darling's test detects heavy tails more often than other tests.
-    For 432 weights from Student's t with five degrees of freedom, a test at 5 % rejects normality
-    in 96 % of the cases without `mean_known`, and in 55 % with `mean_known`. For the same weights,
-    `lilliefors` rejects normality in 84 %.
+    standard deviation. Anderson and Darling's test detects heavy tails more often than
+    `lilliefors`. For 432 weights from Student's t with five degrees of freedom, a test at 5 %
+    rejects normality in 96 % of the cases without `mean_known`, and in 55 % with `mean_known`. For
+    the same weights, `lilliefors` rejects normality in 84 %.
 
     The statistic A² = −n − Σ (2i − 1)(log Φ(z₍ᵢ₎) + log(1 − Φ(z₍ₙ₊₁₋ᵢ₎)))/n, with the sorted
     elements z₍ᵢ₎ in units of the scale, gives the tails more weight than `ks_normal` does. The

@@ -1,4 +1,4 @@
-"""Finds the widths of a group at which the network costs less on a device.
+"""Finds the widths of a channel group at which the network costs less than at larger widths.
 
 The cost is a measured time, or a number that XLA estimates for the compiled program. Hardware
 computes a block of channels, called a tile, at once. Therefore a network with slightly fewer

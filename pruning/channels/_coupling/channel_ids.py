@@ -81,10 +81,10 @@ class Pinned(NamedTuple):
     """The reason why channel ids are pinned: an equation, or an input or output of the program.
 
     The last of `equations` pins the ids. The calls, branches and loops around this equation come
-    before it, outermost first. `axes` has the numbers of the parameters' axes that have the pinned
-    ids. `new` has the numbers of the axes whose ids were not `normed` before. If `normed` is true,
-    `resized` can remove the channels, but the model itself cannot run with fewer channels, because
-    the equation sums over activations, as a norm does, or has a constant that varies along the
+    before it, outermost first. `axes` lists the parameters' axes that have pinned ids, and `new`
+    those of these axes that have ids that were not `normed` before. If `normed` is true, `resized`
+    can remove the channels, but the model itself cannot run with fewer channels, because the
+    equation sums over activations, as a norm does, or has a constant that varies along the
     channels. If an input or output of the program pins the ids, `name` is the name and path of this
     input or output.
     """
@@ -276,7 +276,7 @@ class UnionFind:
         return np.repeat(ids[np.argmax(self.reasons[ids] >= 0)], count)
 
     def fix(self, ids: Vector) -> None:
-        """Make `ids` part of `FIXED`, because they number window positions or steps of a scan."""
+        """Make `ids` part of `FIXED`, because `ids` number window positions or steps of a scan."""
         if not self.settled:
             roots = self.find(ids)
             self.reasons[ids[roots > FIXED]] = NO_CHANNEL

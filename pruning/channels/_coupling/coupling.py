@@ -99,7 +99,8 @@ def coupled_channels(
     channels of inputs and outputs, and channels that are added to the zeros of a padded shortcut.
 
     The result depends on the shapes of the arrays, but not on their values. Therefore you can pass
-    a `jax.ShapeDtypeStruct` instead of any array. Small images are faster than large images.
+    a `jax.ShapeDtypeStruct` instead of any array. The analysis is faster if images in `inputs` are
+    small.
 
     Args:
       apply: A function that JAX can trace, such as a model in evaluation mode, without dropout.
@@ -330,7 +331,7 @@ def _singular(sets: UnionFind) -> np.ndarray:
 
 
 def _zero_requirements(sets: UnionFind) -> dict[int, np.ndarray]:
-    """For each parameter, the channels at which it must be zero if they are removed.
+    """For each parameter, the channels at which the parameter must be zero if they are removed.
 
     A channel is the root of its channel ids. A sum over channels requires that its terms are zero
     at removed channels. A term that is a product is zero if any one of its parameters is zero, so

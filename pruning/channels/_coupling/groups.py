@@ -38,13 +38,13 @@ class Position(NamedTuple):
     masked: bool = True
 
     def __repr__(self) -> str:
-        """The position without its indices, of which there may be thousands."""
+        """The position without its indices, because there may be thousands of them."""
         incoming = ", incoming" if self.incoming else ""
         return f"<axis {self.axis} of {self.path}{incoming}>"
 
 
 class ChannelGroup(NamedTuple):
-    """A group of `size` channels that lie in the same arrays. Each can be removed alone.
+    """A group of `size` channels that lie in the same arrays. Each channel can be removed alone.
 
     `normed` is true if the model sums over the channels of the group, as a norm does, or if a
     constant of the model varies along these channels. If channels of a `normed` group are removed,

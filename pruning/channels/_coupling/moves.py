@@ -163,7 +163,8 @@ def smaller_slice(eqn: Equation, remain: Remain, values: Values, results: Values
 def _part(sets: UnionFind, whole: Vector, part: Vector) -> Vector:
     """The channel ids of a `part` of an axis.
 
-    If the part is a single channel, the channel cannot be removed, because the part would be empty.
+    If the part is a single channel, the channel cannot be removed, because a part must not be
+    empty.
     """
     return sets.pin(part) if part.size == 1 < whole.size else part
 

@@ -7,8 +7,8 @@ to kept channel j. New filters and biases are means of old filters and biases wi
 j] / Σᵢ T[i, j]. New rows of the next kernels are sums of old rows with the weights T[i, j] / Σⱼ
 T[i, j]. The outputs of a mean of different filters have a smaller variance than the outputs of the
 filters. If the network divides the outputs of a merged filter by a running standard deviation, the
-merged filter is scaled up, so that the variance of its outputs equals the running variance. Sources
-are Wang et al. (2025), Theus et al. (2024) and Jordan et al. (2023).
+merged filter is scaled up, so that for white inputs the variance of its outputs equals the running
+variance. Sources are Wang et al. (2025), Theus et al. (2024) and Jordan et al. (2023).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

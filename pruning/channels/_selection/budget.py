@@ -48,12 +48,12 @@ def select_within(
     budget. Without `price`, steps with a large loss are then undone while the cost does not exceed
     the budget. After that, the unused budget is less than the saving of the last step of each
     group. The loss of a group is −log(sum of the kept scores / sum of all scores of the group), so
-    scores of different layers need not have the same unit. Because of the logarithm, a channel
-    costs a larger loss if its group has already lost many channels, which protects the network from
-    bottlenecks. The loss exceeds the smallest possible loss by at most the loss of the last step,
-    Dantzig (1957), under two conditions: the cost is a sum over groups, and each removed channel
-    saves no more than the previously removed channel of its group. If a layer connects two groups,
-    the cost is not a sum over groups.
+    scores of different layers need not have the same unit. Because of the logarithm, the removal of
+    a channel increases the loss more if the group has already lost many channels, which protects
+    the network from bottlenecks. The loss exceeds the smallest possible loss by at most the loss of
+    the last step, Dantzig (1957), under two conditions: the cost is a sum over groups, and each
+    removed channel saves no more than the previously removed channel of its group. If a layer
+    connects two groups, the cost is not a sum over groups.
 
     `select_within` runs on the host. With `price`, the algorithm chooses steps by `price`, and
     calls `cost` only about log₂(number of steps) times. Therefore, with `price`, a slow `cost` is
@@ -71,7 +71,7 @@ def select_within(
       widths: For each group, the allowed widths, such as the widths that `widths_for` marks. The
         whole width is always allowed. By default, all widths are allowed.
       min_channels: The smallest number of channels that a group keeps. A group with fewer channels
-        keeps all channels.
+        than `min_channels` keeps all of them.
       round_to: The number of kept channels of each group is a multiple of `round_to`, as in
         `select_layerwise`.
       normalize: If false, the loss is the sum of the scores of all removed channels.

@@ -160,7 +160,7 @@ def select_layerwise(
       scores: One vector of scores for each group; ∞ for channels that must be kept.
       ratio: The fraction of channels to remove, in (0, 1).
       min_channels: The smallest number of channels that a group keeps. A group with fewer channels
-        keeps all channels.
+        than `min_channels` keeps all of them.
       round_to: The number of kept channels of a group is a multiple of `round_to`, or the group
         keeps all channels. Pass one number, or one number for each group. Multiples of 8, 64 or 128
         are fast on common hardware.
@@ -194,7 +194,7 @@ def select_globally(
     all groups together. By default, the scores of each group are first divided by the mean of their
     absolute values, because norms of filters grow with the number of weights. Without the division,
     small layers would lose most of their channels. Because of `min_channels`, `round_to` or scores
-    of ∞, fewer channels may be removed.
+    of ∞, fewer than ⌊ratio · n⌋ channels may be removed.
 
     Args:
       scores: One vector of scores for each group; −∞ for channels that were removed earlier, and ∞

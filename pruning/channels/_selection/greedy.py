@@ -301,7 +301,7 @@ class Block:
         return np.maximum(np.sum(vectors * solved, (1, 2)), 0) / self.share
 
     def remove(self, channel: int) -> None:
-        """Update the best kernel after one more channel is removed."""
+        """Update the best kernel after one further channel is removed."""
         if (rows := self.rows.get(channel)) is None:
             return
         columns, self.missing = self.inverse[:, rows], None
