@@ -52,7 +52,7 @@ class FilterGeometry(NamedTuple):
 
 
 def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
-    """The nine moments of the filters of a layer; only the variance of the norms is unbiased.
+    """The nine moments of a layer's filters; of the variances, only that of the norms is unbiased.
 
     Two pairs that share a filter are dependent: for Gaussian filters, their squared distances have
     correlation 1/4. If a filter is zero, the moments of angles and cosines are NaN. If filters are
@@ -156,8 +156,8 @@ def welch_bound(num_filters: int, dims: int) -> float:
 
     If there are at least as many dimensions as filters, the bound is 0.
 
-    If there are more filters than dimensions, the filters cannot be mutually orthogonal, whatever
-    their distribution (Welch, 1974). `welch_bound` runs on the host.
+    The bound holds for any filters (Welch, 1974): if there are more filters than dimensions, they
+    cannot be mutually orthogonal. `welch_bound` runs on the host.
 
     Raises:
       ValueError: `num_filters` or `dims` is not an integer, or is below 1.

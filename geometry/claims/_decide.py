@@ -85,8 +85,8 @@ def measure(
     Args:
       claims: The claims to measure; if several claims use the same draws, they are drawn once.
       key: Random key of the whole run.
-      precision: The factor by which standard errors are multiplied. With ½, each number has four
-        times as many draws.
+      precision: The factor by which standard errors are multiplied. With `precision` ½, each number
+        has four times as many draws as with 1.
       devices: Devices that share the draws, as for `monte_carlo`.
       threads: Number of functions that are measured at the same time, so that one function can draw
         while another function compiles. The number of threads does not change results. Context
@@ -97,7 +97,7 @@ def measure(
     Raises:
       TypeError: `claims` has an element that is not a claim, or `key` is not a random key.
       ValueError: A claim has neither a check nor a reason. The function of a check returns no
-        number. `precision` is not in (0, 2]: with larger values, checks may miss a wrong number.
+        number. `precision` is not in (0, 2]: if it is above 2, checks may miss a wrong number.
         `threads` is below 1. There are both several threads and several devices. On a CPU,
         `threads` is above 1 and at least the number of XLA's threads, so programs could wait for
         each other.
@@ -377,8 +377,8 @@ def _rate_test(
 ) -> tuple[float, float]:
     """The exact p-value and power of a check that predicts the rate of an event.
 
-    If events are rare, the standard error is too inaccurate for a t test. Without any event, the
-    standard error is 0.
+    If events are rare, the measured standard error is too inaccurate for a t test. Without any
+    event, the standard error is 0.
     """
     binomial, count, within = scipy.stats.binom, round(rate * n), number(part.within)
     above = binomial.sf(count - 1, n, min(1, predicted + within))

@@ -67,8 +67,8 @@ def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
     `rescale` divides each feature by its standard deviation over the batch. In repeated layers of
     this kind, all angles between samples tend to zero, as in layers with ReLU alone. The
-    expectation is finite if the recentred batch has at least rank 3. At a smaller rank, the result
-    is NaN or has no meaning.
+    expectation is finite if the recentred batch has at least rank 3. At rank 1 or 2, the result is
+    NaN or has no meaning.
 
     Raises:
       ValueError: There are fewer than 4 samples.
