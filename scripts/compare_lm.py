@@ -9,8 +9,7 @@ are random and magnitude. The perplexity is measured after each cut, and after t
 are fitted by least squares on a calibration text. For the score reconstruction, the cut model and
 the fitted model are also trained, on the calibration text or on a share of an epoch.
 OUT/results.json has the perplexity of held-out bytes for each seed. The seed decides the text and
-the random choice. The run takes about half an hour on one core, and longer if the share of an epoch
-is larger.
+the random choice. By default, the run takes about half an hour on one core.
 """
 
 if __name__ == "__main__":  # handles Ctrl-C during the imports

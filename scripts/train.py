@@ -45,7 +45,7 @@ class Options:
       remat: Whether blocks are recomputed in the backward pass, which saves memory and takes time.
         On a CPU, XLA ignores this option.
       microbatches: The number of parts in which a step is computed, with statistics of the whole
-        batch. More parts need less memory and more time.
+        batch. A larger number needs less memory and more time.
       evaluations: Evaluations on ImageNet after training: crops (42 of an image, at five scales),
         whole (whole images) or center (one crop).
       workers: The number of processes that read and crop ImageNet; by default one for each core.

@@ -25,8 +25,8 @@ def rows_for_full_rank(key: Key[Array, ""]) -> Statistics:
 
     The batches are one point, two orthogonal points, two opposite points, and five points on the
     circle. The entry "covariance" is (y₁ − 2) y₂ for the two orthogonal points. The first y₁
-    neurons contain one that is active for the first point (y₁ is 2 on average), and y₂ more neurons
-    give rank 2.
+    neurons contain one that is active for the first point (y₁ is 2 on average), and y₂ further
+    neurons give rank 2.
     """
 
     def rows(x: Array) -> Array:

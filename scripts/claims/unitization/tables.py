@@ -24,7 +24,7 @@ def gains(pairs: np.ndarray) -> np.ndarray:
 
 
 def accuracies(found: Any) -> str:
-    """A sentence with the accuracy of each seed after 200 epochs, and with the median."""
+    """A sentence with the accuracy of each seed after 200 epochs, and the median over seeds."""
     *first, last = (f"{100 * run[-1]['accuracy']:.2f}" for run in found["seeds"])
     norm = {"batch_norm": "with batch norm", "unitized": "with unitization"}
     return (

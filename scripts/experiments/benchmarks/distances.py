@@ -92,7 +92,8 @@ def ott_quantiles() -> Callable[[jax.Array, jax.Array], jax.Array] | None:
 def joint() -> list[Pair]:
     """The exact distance of joint distributions, compared with SciPy's functions.
 
-    The function also measures and prints the time and the memory of one call with larger samples.
+    The function also measures and prints the time and the memory of one call for samples of shape
+    `LARGE`.
     """
     x, y = jax.random.normal(jax.random.key(2), (2, *JOINT))
 

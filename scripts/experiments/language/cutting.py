@@ -237,8 +237,10 @@ def solve_writer(
     If a norm follows the projection, the target is the output of the whole decoder's projection.
 
     Args:
-      of_whole: The inputs of the projection in the whole decoder, and the stream after it.
-      of_small: The inputs of the projection in the smaller decoder, and the stream before it.
+      of_whole: The inputs of the projection in the whole decoder, and the stream after the
+        projection.
+      of_small: The inputs of the projection in the smaller decoder, and the stream before the
+        projection's outputs are added.
     """
     inner, after = of_whole
     inputs, before = of_small

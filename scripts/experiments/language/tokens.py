@@ -76,11 +76,11 @@ def encoder(folder: Path) -> Any:
 def divide(
     tokens: Int[np.ndarray, " n"], length: int, sequences: int, held_out: int, seed: int
 ) -> tuple[Tokens, Tokens]:
-    """Sequences of `length` + 1 tokens, from the first nine tenths of the text and from the rest.
+    """Sequences of `length` + 1 tokens for repair and scores, and held-out sequences.
 
-    Sequences for repair and scores are drawn at random and do not overlap. The held-out sequences
-    are evenly spaced and the same for every seed. If the rest of the text is short, there are fewer
-    than `held_out` held-out sequences.
+    Sequences for repair and scores are drawn at random from the first nine tenths and do not
+    overlap. The held-out sequences are evenly spaced in the last tenth, and the same for every
+    seed. If the last tenth is short, there are fewer than `held_out` held-out sequences.
 
     Raises:
       InputError: The text is too short.

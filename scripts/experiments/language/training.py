@@ -72,9 +72,9 @@ def shapes(model: Architecture, vocabulary: int) -> dict[str, tuple[int, ...]]:
 
 
 def init(key: Key[Array, ""], model: Architecture, vocabulary: int) -> Params:
-    """Initial parameters: norms are one, and kernels have a standard deviation of 0.02.
+    """Initial parameters: norms are one, and kernels have the standard deviation 0.02.
 
-    Kernels that write to the residual stream have a smaller standard deviation.
+    For kernels that write to the residual stream, 0.02 is divided by √(2 · number of layers).
     """
     named = shapes(model, vocabulary)
     keys = jax.random.split(key, len(named))

@@ -27,7 +27,7 @@ Kernels = dict[str, Float[Array, "h w cin cout"]]
 
 
 class OverSeeds(TypedDict):
-    """A mean over seeds and its standard error; the function `mean` says when they are None."""
+    """A mean over seeds and its standard error; `mean` documents when both are None."""
 
     mean: float | None
     stderr: float | None
@@ -38,7 +38,7 @@ def mean(values: Iterable[float | None]) -> OverSeeds:
     """A mean over seeds with its standard error.
 
     Mean and standard error are None if there are no values, or if a value is None or not finite.
-    The standard error of one value is None, too.
+    The standard error of a single value is None.
     """
     x = np.asarray(list(values), np.float64)
     is_known = len(x) > 0 and bool(np.isfinite(x).all())

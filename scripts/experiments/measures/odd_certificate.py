@@ -60,7 +60,7 @@ Kernel = Callable[[Number, Number, Number], Moment]  # a function of two varianc
 
 
 def certificate(name: str, n: int, state: OddState) -> Certificate | None:
-    """The certificate of the odd state near `state`, for an activation of the module's two kinds.
+    """The certificate of the odd state near `state`, for an activation of this module.
 
     The result is None for any other activation, and for a smooth activation if the spread of the
     cluster is at least 1e-6.
@@ -171,8 +171,8 @@ def opposite_or_equal(value: Function, slope: Function, curvature: Function) -> 
     """The kernel of a smooth function, only for correlations of 1 and −1.
 
     Each mean is an integral over one variable. The error of the trapezoidal rule decreases
-    exponentially as the step becomes smaller. With the step of the code, the error is below 1e-50
-    if the function of the standardized variable is analytic up to a distance of 0.5 from the real
+    exponentially as its step tends to zero. With the step of the code, the error is below 1e-50 if
+    the function of the standardized variable is analytic up to a distance of 0.5 from the real
     line.
     """
     nodes = [mpmath.mpf(k) / 40 for k in range(-640, 641)]

@@ -128,8 +128,8 @@ def whole_numbers(axes: Axes) -> None:
 def log_scale(axes: Axes) -> None:
     """Make the vertical axis logarithmic, with plain numbers.
 
-    An axis whose range is below a factor of 8 has about four ticks. A longer axis has three ticks
-    in each decade, or one tick if the range is above a factor of 100.
+    An axis whose range is below a factor of 8 has about four ticks. Any other axis has three ticks
+    in each decade, or one tick if its range is above a factor of 100.
     """
     axes.set_yscale("log")
     low, high = axes.get_ylim()
