@@ -3,10 +3,10 @@
     python -m tools.false_alarms --keys 200 --precision 2 --processes 2
 
 For each key, all checks that draw random numbers run once and are decided together. At most one run
-in 500 may reject a true statement (`geometry.claims.LEVEL`). The tool also tests the mean z-score
-of each check over all keys, corrected for the number of checks, because a wrong prediction may have
-too small an error to fail in one run, but its error shifts the z-score at every key. The last line
-is one JSON object.
+in 500 may reject a true statement (`geometry.claims.LEVEL`). A wrong prediction with a small error
+may pass every run, but the error shifts the z-score at every key. Therefore the tool also tests the
+mean z-score of each check over all keys, corrected for the number of checks. The last line is one
+JSON object.
 """
 
 import argparse

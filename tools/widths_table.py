@@ -5,7 +5,8 @@
 The program is a bottleneck block of ResNet-50's third stage in bfloat16, in evaluation, for 64
 images of 14 × 14 on one chip. The width between the block's first two convolutions varies from 112
 to 256. The tool does not run the program, but counts costs in the compiled program. For an H100,
-the tool counts only bytes, in the text of the program, because the compiler reports no costs.
+the tool only counts bytes, which it reads from the compiled text, because the compiler reports no
+costs.
 """
 
 import argparse
