@@ -35,35 +35,34 @@ def splits_of(program: Program) -> dict[int, Split]:
 
     def split(eqn: Equation) -> Split:
         found = list(_reached(eqn, readers))
-        first = [(id(reader), list(axes)) for reader, axes, computed in found if not computed]
-        transposed = len(first) == 1 and first[0][1] != sorted(first[0][1])
-        shuffles = transposed and first[0][0] in reshapes
-        convolved = any(r.primitive is p.conv_general_dilated_p for r, _, _ in found)
-        pinned = {axes[k] for reader, axes, _ in found for k in needed(reader)}
+        reader, axes = found[0] if len(found) == 1 else (eqn, ())
+        shuffles = list(axes) != sorted(axes) and id(reader) in reshapes
+        convolved = any(r.primitive is p.conv_general_dilated_p for r, _ in found)
+        pinned = {axes[k] for reader, axes in found for k in needed(reader)}
         return Split(shuffles or convolved, frozenset(pinned))
 
     return {key: split(eqn) for key, eqn in reshapes.items()}
 
 
-def _reached(eqn: Equation, readers: Readers) -> Iterator[tuple[Equation, tuple[int, ...], bool]]:
+def _reached(eqn: Equation, readers: Readers) -> Iterator[tuple[Equation, tuple[int, ...]]]:
     """The equations that read the result of `eqn`, also after transposes and elementwise functions.
 
     With each equation comes a tuple with the axes of the result of `eqn`, in the order in which the
-    equation reads them. The Boolean says whether an elementwise function comes before the equation.
+    equation reads them.
     """
-    left = [(eqn.outvars[0], tuple(range(len(shape_of(eqn.outvars[0])))), False)]
+    left = [(eqn.outvars[0], tuple(range(len(shape_of(eqn.outvars[0])))))]
     seen: set[int] = set()
     while left:
-        variable, axes, computed = left.pop()
+        variable, axes = left.pop()
         for reader in readers.get(variable, []):
             if id(reader) in seen:
                 continue
             seen.add(id(reader))
             if reader.primitive is p.transpose_p:
                 order = reader.params["permutation"]
-                left.append((reader.outvars[0], tuple(axes[k] for k in order), computed))
+                left.append((reader.outvars[0], tuple(axes[k] for k in order)))
                 continue
-            yield reader, axes, computed
+            yield reader, axes
             if rule_of(reader).elementwise or call_of(reader) is not None:
                 same = (v for v in reader.outvars if shape_of(v) == shape_of(variable))
-                left.extend((v, axes, True) for v in same)
+                left.extend((v, axes) for v in same)
