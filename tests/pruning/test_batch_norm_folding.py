@@ -101,6 +101,9 @@ LEFT: dict[str, Callable[[dict, jax.Array], jax.Array]] = {
     "along another axis": lambda p, x: product(p, x[:4]) * p["a"][:, None],
     "a divisor": lambda p, x: p["a"][None] / product(p, x),
     "flattened": lambda p, x: product(p, x).reshape(-1) * p["a"][0],
+    "complex outputs": lambda p, x: (
+        x.astype(complex) @ p["w"].astype(complex) * p["a"].astype(complex)[None]
+    ),
     "one number for each": lambda p, x: (x[:2] @ p["w"][:, :2]).T * p["a"].reshape(2, 2),
     "a channel as four": lambda p, x: (
         lax.broadcast_in_dim(x @ p["w"][:, :1], (5, 4), (0, 1)) * p["a"][None]

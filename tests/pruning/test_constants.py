@@ -44,6 +44,18 @@ def test_constants_of_two_layers_are_folded_at_once(abstract):
         np.testing.assert_array_equal(found[name], params[name])
 
 
+def test_a_contribution_to_complex_sums_is_dropped():
+    def apply(p, x):
+        h = jax.nn.relu(x @ p["a"] + p["bias a"][None])
+        return h.astype(complex) @ p["b"] + p["bias b"][None]
+
+    params, x = drawn(**{"a": (3, 4), "bias a": 4}), RNG.normal(3, 5, (5, 3))
+    params |= {"b": RNG.normal(3, 1, (4, 2)) * 1j, "bias b": np.full(2, 3 + 2j)}
+    groups = coupled_channels(apply, params, x)
+    found = fold_constants(apply, params, groups, [np.arange(4) > 1], x)
+    jax.tree.map(np.testing.assert_array_equal, found, params)
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_mean_of_the_constants_is_added_to_one_number(sign):
     def apply(p, x):

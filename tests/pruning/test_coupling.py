@@ -549,3 +549,32 @@ def test_two_states_of_a_loop_that_begin_with_zeros_are_coupled_with_their_own_l
     groups = coupled_channels(apply, params, rng.normal(size=(4, 3, 2)))
     paths = [sorted({position.path for position in group.positions}) for group in groups]
     assert sorted(paths) == [["aa", "oa", "xa"], ["bb", "ob", "xb"]]
+
+
+# For each name: how a vector is made from parameters and a number of the data, and whether data
+# decide its elements, so that its norm is a norm of activations.
+CHOSEN = {
+    "by a parameter": (lambda p, t: lax.cond(p["s"] > 1, lambda: p["g"], lambda: p["k"]), False),
+    "by data": (lambda p, t: lax.cond(t > 1, lambda: p["g"], lambda: p["k"]), True),
+    "element by element": (lambda p, t: jnp.where(t > 1, p["g"], p["k"]), True),
+    "as an element of a stack": (lambda p, t: jnp.stack([p["g"], p["k"]])[jnp.argmax(t)], True),
+    "in a loop": (lambda p, t: lax.fori_loop(0, 3, lambda _, g: g + p["k"], p["g"]), False),
+    "in a loop that data end": (
+        lambda p, t: lax.while_loop(lambda g: g[0] < t, lambda g: g + p["k"], p["g"]),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_norm_of_parameters_that_data_choose_is_a_norm_of_activations(name):
+    choose, normed = CHOSEN[name]
+
+    def apply(p, x):
+        g = choose(p, x.sum())
+        return jnp.tanh(x @ p["a"]) * (g / jnp.square(g).sum())[None] @ p["b"]
+
+    params = {"a": np.ones((3, 6)), "b": np.ones((6, 2)), "s": np.array(3.0)}
+    params |= {"g": np.ones(6), "k": np.ones(6)}
+    (group,) = coupled_channels(apply, params, np.ones((2, 3)), resize=True)
+    assert group.normed == normed

@@ -16,9 +16,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from flax.serialization import msgpack_serialize
 
 from pruning.weights import WeightsError, load
 from pruning.weights._interpreter import Function, Interpreter
+from pruning.weights._msgpack import Parser
 from tests.support import crafted_files, crafted_pickles
 from tests.support.mutated_files import keras, mutated, originals
 from tests.support.torch_files import BIAS, MATRIX, WEIGHT, in_a_row, tensor, tensors, zipped
@@ -179,6 +181,35 @@ def test_pickles_in_a_row_share_their_bytes_and_steps():
         else:
             with pytest.raises(WeightsError, match=said):
                 reader.load(file)
+
+
+@pytest.mark.parametrize(("first", "accepted"), [(0, True), (1, True), (2, False)])
+def test_the_memo_of_a_pickle_begins_at_0_or_1(first, accepted):
+    """Python 3 counts from 0, and Python 2 from 1. The pickle stores and reads three numbers."""
+    pushed = b"".join(b"K%cq%c" % (7 + i, first + i) for i in range(3))
+    read = b"".join(b"h%c" % (first + i) for i in range(3))
+    reader = Interpreter({}, lambda pid: pid, steps=100, max_bytes=1000)
+    file = io.BytesIO(b"(" + pushed + read + b"t.")
+    if accepted:
+        assert reader.load(file) == (7, 8, 9, 7, 8, 9)
+    else:
+        with pytest.raises(WeightsError, match="must be numbered in order"):
+            reader.load(file)
+
+
+@pytest.mark.parametrize(("steps", "text"), [(27, 16), (26, 16), (27, 15)])
+def test_arrays_in_a_row_share_their_steps_and_text(steps, text):
+    """The two keys are 2 bytes of text, and the two names of dtypes are 14 bytes."""
+    content = msgpack_serialize({"a": np.ones(2, "float32"), "b": np.ones(2, "float32")})
+    parser = Parser(content, steps=steps, max_text=text)
+    if (steps, text) == (27, 16):
+        assert {name: array.tolist() for name, array in parser.value().items()} == {
+            "a": [1.0, 1.0],
+            "b": [1.0, 1.0],
+        }
+    else:
+        with pytest.raises(WeightsError, match="parts and text must not exceed the limits"):
+            parser.value()
 
 
 @pytest.mark.parametrize("steps", [105, 106])

@@ -1,5 +1,6 @@
 """A report names the model's line, wherever JAX and the model are installed."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -65,3 +66,19 @@ def test_a_resized_model_has_the_lines_of_the_model():
     large = channels.fixed_channels(model, params, x)
     small = channels.fixed_channels(pruned.apply, pruned.params, x)
     assert [report.line for report in small] == [report.line for report in large]
+
+
+def test_a_framework_that_is_imported_after_a_report_is_no_model(monkeypatch, tmp_path):
+    monkeypatch.setitem(
+        sys.modules, "haiku", None
+    )  # so that the module is forgotten after the test
+    monkeypatch.delitem(sys.modules, "haiku")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "haiku.py").write_text(MODEL)
+    params = {"a": np.ones((2, 5)), "b": np.ones((5, 3))}
+    models = [lambda p, x: jax.nn.softmax(x @ p["a"]) @ p["b"]]
+    models += [lambda p, x: importlib.import_module("haiku").model(p, x)]
+    for model in models:
+        report, *_ = channels.fixed_channels(model, params, np.ones((1, 2)))
+        assert report.primitive == "reduce_max"
+        assert report.line.startswith(f"{__file__}:")

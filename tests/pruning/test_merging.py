@@ -594,6 +594,7 @@ CHAINS = {
         "st",
         lambda p: p["t"] / p["s"],
     ),
+    "subtracted from a shift": (lambda y, p: jnp.tanh((p["m"] - y) * p["s"]), "", "", None),
     "a sum of two shifts": (lambda y, p: jnp.tanh((y + (p["m"] + p["b"])) * p["s"]), "", "", None),
     "a shift times a scale": (lambda y, p: jnp.tanh((y + p["m"] * p["b"]) * p["s"]), "", "", None),
     "read before a scale": (lambda y, p: jnp.tanh(y + p["m"]) + jnp.tanh(y * p["s"]), "", "", None),

@@ -306,6 +306,7 @@ AVERAGES = {
     "the new one first": lambda old, new: 0.1 * new + old * 0.9,
     "moved by a difference": lambda old, new: old - 0.1 * (old - new),
     "moved towards": lambda old, new: old + (new - old) / 10,
+    "weighted by a number of the batch": lambda old, new: 0.9 * old + new[0] * new,
 }
 
 
