@@ -44,6 +44,7 @@ def main(seeds: SeveralSeeds = 3, out: LocalPath = Path("out/filter_settings")) 
 
         path = out / "settings.json"
         found = filter_tests.measure(settings, images, seeds, path=path, log=log)
+        progress.update(task, completed=len(settings))
         measured = cli.provenance(__file__) | {
             "seeds": seeds,
             "data": images.name,
