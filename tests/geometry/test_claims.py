@@ -224,7 +224,7 @@ def test_the_power_is_that_of_a_normal_number_beyond_what_is_allowed(within, aga
     ],
 )
 def test_a_finding_by_hand(options, difference, stderr, tail):
-    """21 draws with mean 5.3 ± 0.2 and variance 3 ± 0.5, for a prediction of 5."""
+    """21 draws have mean 5.3 ± 0.2 and variance 3 ± 0.5; by default, the check predicts 5."""
     given: dict[str, Any] = {"predicted": 5.0, "draws": UNIFORM, "statistic": "u"} | options
     part = Sampled("x", **given)
     measured = Measurement({"u": 5.3}, 21, {"u": 0.2}, {"u": 3.0}, {"u": 0.5})
@@ -264,7 +264,7 @@ def test_a_statistic_without_error_is_right_or_infinitely_far():
     ("count", "rate", "within"), [(0, 0.005, 0.0), (4, 0.02, 0.01), (1, 0.0, 0.0)]
 )
 def test_a_rare_event_is_judged_by_the_binomial_distribution(event, side, count, rate, within):
-    """SciPy's binomial test of `count` events in 400 draws. For 0 events, `stderr` is 0."""
+    """The reference is SciPy's binomial test. For 0 events in 400 draws, `stderr` is 0."""
     mean, predicted = abs(event - count / 400), abs(event - rate)
     square = mean * (1 - mean) / 399
     stderr, variance = {"u": square**0.5}, {"u": 400 * square}
@@ -803,7 +803,7 @@ def test_every_outcome_is_as_recorded(measured):
 @pytest.mark.slow
 @pytest.mark.parametrize("module", MODULES)
 def test_outcomes_of_a_module_are_as_recorded(module, key):
-    """The checks have a quarter of the draws. `make mutants` runs this test for papers' claims."""
+    """Precision 2 quarters the number of draws. `make mutants` runs the test for papers' claims."""
     stated = [x for x in vars(importlib.import_module(module)).values() if isinstance(x, Claim)]
     trimmed = [
         replace(claim, checks=tuple(p for p in claim.checks if p.function.__module__ == module))
@@ -873,7 +873,7 @@ OFF_AND_UNNOTICED: dict[str, dict[str, str]] = {
 
 
 def off_by_ten_percent(part: Check) -> list[Check]:
-    """Copies of a check whose prediction is changed by 10 % (0 by 0.1); bounds become sharper."""
+    """Copies of a check with predictions changed by 10 %, or by 0.1 from 0; bounds get sharper."""
     predicted = claims.number(part.predicted)
     step = 0.1 * (abs(predicted) or 1.0)
     side = part.side if isinstance(part, Sampled) else "="

@@ -28,7 +28,7 @@ def test_table_4_is_as_printed(table, sums):
 
 
 def test_unrelated_scores_have_small_ratio_variances():
-    """Section 3.2 infers similar rankings from a small Var(X/Y). Unrelated norms have one, too."""
+    """Unrelated norms have a small Var(X/Y), from which Section 3.2 infers similar rankings."""
     dims, count = 576, 20_000
     x, y = np.sqrt(np.random.default_rng(0).chisquare(dims, (2, count)))
     correlation, variance = spearman_and_ratio_variance(x, y)

@@ -138,7 +138,7 @@ def test_infinite_width_has_an_odd_state_with_a_finite_spread(n, ratio, spread, 
 
 @pytest.mark.parametrize("n", [10**3, 10**5, 10**9])
 def test_the_odd_state_of_a_large_batch_has_the_limits_of_its_docstring(n):
-    """Deviations from the limits are of order 1/n, so the test would notice cancellation."""
+    """The odd state deviates from its limits by order 1/n; cancellation would deviate more."""
     ratio, angle, spread = odd_points.odd_state(n)
     np.testing.assert_allclose([ratio / (n - 1), angle], [1, np.pi / 2], atol=1 / n)
     np.testing.assert_allclose(n * spread / (3 * np.pi), 1, rtol=2.5 / n)
@@ -222,7 +222,7 @@ def test_nan_is_not_lost_in_compiled_programs():
 
 @pytest.mark.parametrize("width", [1000, 10_000, 10_001, 20_000, 100_000])
 def test_the_norm_factor_is_the_mean_of_a_chi_variable_of_binomial_degrees(width):
-    """The expected factor for weights from N(0, 2/d) is a sum over binomial degrees of freedom."""
+    """The expected norm factor for weights from N(0, 2/d) is a sum over degrees of freedom."""
     j = np.arange(1, width + 1)
     log_chi = np.log(2) / 2 + scipy.special.gammaln((j + 1) / 2) - scipy.special.gammaln(j / 2)
     mean = np.sum(scipy.stats.binom.pmf(j, width, 0.5) * np.exp(log_chi)) * (2 / width) ** 0.5

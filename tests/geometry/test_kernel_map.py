@@ -239,7 +239,7 @@ def test_fixed_points_of_ordered_and_critical_maps():
 
 
 def test_the_derivative_of_a_fixed_point_is_that_of_its_equation():
-    """For φ = sin, κ = 0.9 (sinh σ²ρ)/(sinh σ²) + 0.1; dρ/dσ by the implicit function theorem."""
+    """For sin, κ = 0.9 (sinh σ²ρ)/(sinh σ²) + 0.1, and κ(ρ, σ) = ρ is differentiated by hand."""
 
     def point(std):
         return fixed_point(mixed_map(kernel_map(jnp.sin, std=std), bias=0.1)).cosine
@@ -316,7 +316,7 @@ def test_smooth_kernels_are_their_power_series(terms):
 
 
 def test_the_quadrature_has_enough_nodes_for_all_terms():
-    """Beyond the first hundred, the coefficients of sin are zero up to rounding."""
+    """Beyond the first hundred, the Hermite coefficients of sin are zero up to rounding."""
     kernel = kernel_map(jnp.sin, std=2.0, terms=3000)
     assert jnp.abs(kernel.powers[100:]).sum() < 1e-12
     assert abs(kernel.tail) < 1e-12
@@ -394,7 +394,7 @@ def test_norms_of_gram_matrices_are_those_of_batches(key):
 
 @pytest.mark.parametrize("activation", [jnp.tanh, jax.nn.gelu])
 def test_networks_of_finite_width_differ_by_one_over_the_width(activation, key):
-    """In expectation, the first of three layers is exact; later layers differ by about c/width."""
+    """The mean Gram matrix after three layers differs from infinite width by about c/width."""
     g = jnp.array([[1.0, 0.4], [0.4, 1.5]])
     infinite = g
     for _ in range(3):

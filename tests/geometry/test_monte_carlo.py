@@ -186,7 +186,7 @@ def test_cpu_devices_do_not_wait_for_each_other_in_lapack(options):
 
 @pytest.mark.parametrize("devices", [1, 8])
 def test_one_key_may_have_many_draws(devices, key):
-    """A device takes three keys at a time. In the last chunk, only two keys count."""
+    """A device computes three keys at a time. In the last chunk, only two keys count."""
 
     def many(key):
         return jax.random.exponential(key, (25, 2))

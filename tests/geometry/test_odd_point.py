@@ -53,7 +53,7 @@ def test_a_batch_by_hand():
 
 @pytest.mark.parametrize(("ratio", "expected"), [(2.9, False), (3.1, True)])
 def test_an_odd_point_of_seven_is_three_times_as_long_at_least(ratio, expected):
-    """The threshold is (n − 1)/2 = 3, not n/2 = 3.5."""
+    """The threshold of the norm ratio of n = 7 samples is (n − 1)/2 = 3, not n/2 = 3.5."""
     x = invariant_representation(7, 2)
     x = x.at[0].multiply(ratio / 6)
     np.testing.assert_allclose(odd_point(gram(x)).norm_ratio, ratio)

@@ -44,7 +44,7 @@ def growths_of_the_whole_batch(layer, g):
 
 
 def growths_of_relu(g):
-    """The growths for ReLU on matrices of trace 1, because this layer keeps the batch's scale."""
+    """The growths for ReLU on matrices of trace 1, because a ReLU layer keeps the batch's scale."""
 
     def layer(gram):
         after = geometry.mean_field_step(gram)
@@ -156,7 +156,7 @@ def test_gelu_collapses_its_cluster_and_tanh_has_no_odd_state():
 
 
 def test_a_slope_below_zero_changes_the_growth_as_by_hand():
-    """With slope s, the growth is n² (1 + s²)/((1 + s²)((n − 1)² + 1) + 4 s (n − 1))."""
+    """Squared spreads grow by n² (1 + s²)/((1 + s²)((n − 1)² + 1) + 4 s (n − 1)) for slope s."""
     n, s = 10, 0.1
     growth = n**2 * (1 + s**2) / ((1 + s**2) * ((n - 1) ** 2 + 1) + 4 * s * (n - 1))
     cubic = (1 - s) ** 2 / (1 + s**2) / (3 * np.pi)
@@ -294,7 +294,7 @@ def test_a_standard_deviation_of_two_is_one_of_an_activation_of_twice_its_input(
 
 
 def test_deviations_of_pairs_grow_by_the_slope_of_the_kernel():
-    """The growth is κ′(ρ)/((1 − 1/n)(1 − κ(ρ))) at ρ = −1/(n − 1), for any `std`."""
+    """The growth of pairs is κ′(ρ)/((1 − 1/n)(1 − κ(ρ))) at ρ = −1/(n − 1), for any `std`."""
     n, std = 8, 1.7
     kernel = geometry.mean_field.kernel_map(jnp.tanh, std=std)
     rho = -1 / (n - 1)
@@ -310,9 +310,10 @@ def test_deviations_of_pairs_grow_by_the_slope_of_the_kernel():
 
 
 def test_the_spread_is_that_of_the_kinks_as_the_cluster_meets_them():
-    """The reference sums E f′² (1 − 1/g)/(2 k Σ J² φ(t/σ)), σ = std/√(n − 1), k = √(2π)/(6π).
+    """The spread is E f′² (1 − 1/g)/(2 k Σ J² φ(t/σ)), σ = std/√(n − 1), k = √(2π)/(6π).
 
-    Here, g is the growth, J the jump of f′ at the kink t, and φ the normal density.
+    Here, g is the growth of the squared spread, J the jump of f′ at the kink t, and φ the normal
+    density.
     """
     n, std = 40, 2.0
     x = np.linspace(-9, 9, 2_000_001)

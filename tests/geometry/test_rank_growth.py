@@ -246,7 +246,7 @@ def test_impossible_arguments(call, message):
 
 
 def test_the_limits_of_gamma_are_allowed():
-    """By hand: the probability of 2 or 3 of 3 at γ = 0.7, and Equation 7a at γ = ½ and α = 2."""
+    """By hand: P(2 or 3 successes in 3 trials) at γ = 0.7, and Equation 7a at γ = ½ and α = 2."""
     np.testing.assert_allclose(rank_tail(2, 0.7, 3), 3 * 0.7**2 * 0.3 + 0.7**3, rtol=1e-12)
     assert rank_tail(3, 1.0, 3) == 1
     assert rank_tail(3, 0.9, 2) == 0

@@ -54,7 +54,7 @@ def test_the_tolerance_of_the_rank_grows_with_the_longer_side(shape):
 
 
 def test_the_tolerance_of_the_rank_is_that_of_a_narrow_dtype():
-    """In bfloat16, the tolerance for three samples is 3/128; singular values are in float32."""
+    """For three samples in bfloat16, the threshold is 3/128 times the largest singular value."""
     x = jnp.diag(jnp.array([2.0, 0.05, 0.04], jnp.bfloat16))
     assert numerical_rank(x) == 2
     assert numerical_rank(x.astype(jnp.float32)) == 3

@@ -107,7 +107,7 @@ def test_impossible_sizes():
 
 
 def test_a_sample_at_the_mean_ends_no_neuron():
-    """In batches of 30 symmetric trees, rounding at the mean must not remove a neuron."""
+    """If samples are symmetric about their mean, rounding at the mean must remove no neuron."""
     samples = np.sort(np.random.default_rng(0).normal(size=(200, 30, POINTS)), axis=2)
     for batch in samples - samples[:, :, ::-1]:
         norms = deep_trees(batch).norms
@@ -115,7 +115,7 @@ def test_a_sample_at_the_mean_ends_no_neuron():
 
 
 def test_no_cosine_of_deep_trees_is_beyond_one():
-    """Rounding, which differs between machines, must not give cosines above 1 (angle NaN)."""
+    """Rounding must not give cosines above 1, whose angles are NaN."""
     samples = np.sort(np.random.default_rng(0).normal(size=(3000, POINTS)), axis=1)
     tree = deep_trees(samples - samples[:, ::-1])
     assert np.abs(tree.cosines).max() <= 1
