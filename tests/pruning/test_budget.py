@@ -94,7 +94,7 @@ def bilinear(widths):
 
 
 def lost_and_least(seed, cost, normalize, size=16):
-    """At half the cost: the loss of `select_within`, the minimum, and the largest loss per step."""
+    """For half of the cost: the loss of `select_within`, the minimal loss, and the largest step."""
     rng = np.random.default_rng(seed)
     scores = rng.uniform(size=(3, size)) * rng.uniform(0.5, 2, (3, 1))
     budget = cost([size] * 3) / 2

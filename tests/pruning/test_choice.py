@@ -163,7 +163,7 @@ def test_widths_multiples_and_least_numbers_are_those_of_each_group():
 
 @pytest.mark.parametrize("normalize", [True, False])
 def test_channels_of_score_infinity_are_kept(normalize):
-    """The means of finite scores are 3 and 6.05. With `normalize`, 4.1/6.05 is less than 4/3."""
+    """The two groups' means of finite scores are 3 and 6.05, and 4.1/6.05 is less than 4/3."""
     scores = vectors([np.inf, 2, 4, np.inf], [4.1, 8], [np.inf, np.inf])
     some = partial(select_globally, scores, normalize=normalize)
     two = [[0, 2, 3], [1], [0, 1]] if normalize else [[0, 3], [0, 1], [0, 1]]

@@ -179,7 +179,7 @@ def tied(p, x):
     ("activation", "in_numpy"), [(jax.nn.relu, partial(np.maximum, 0)), (jnp.exp, np.exp)]
 )
 def test_a_normed_weight_adds_the_constant_that_the_whole_weight_reads(activation, in_numpy):
-    """The norm of the kept rows is smaller, but no constant of a removed channel changes.
+    """Without the removed rows, the norm is smaller, but the constants need the norm of all rows.
 
     A channel whose arrays are all zero has the value exp(0) = 1, which is not its constant.
     """
@@ -208,7 +208,7 @@ def test_what_depends_on_the_inputs_is_no_constant(words):
 
 
 def test_inputs_may_be_required_to_be_positive():
-    """Constants are compared at two inputs. At the second inputs, the logarithm is NaN."""
+    """Constants are compared at two inputs. At the second input, the logarithm is NaN."""
     params = drawn(a=(4, 6), bias=(1, 6), b=(6, 3), bias_2=(1, 3))
 
     def apply(p, x):

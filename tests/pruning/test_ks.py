@@ -245,7 +245,7 @@ def test_normal_samples_may_be_drawn_in_any_batches(test, entries, key, monkeypa
 
 
 def test_the_distance_of_a_known_mean_is_larger_by_chance(key):
-    """√n D = 1.0 has p ≈ 0.22 if the mean is known, and p ≈ 0.02 if the mean is estimated."""
+    """A distance of 1/√n has p ≈ 0.22 if the mean is known, and p ≈ 0.02 if it is estimated."""
     x = scipy.stats.norm.ppf((np.arange(400) + 0.5) / 400)
     x = jnp.asarray(np.where(np.abs(x) < 0.125, np.sign(x) * 0.125, x))
     np.testing.assert_allclose(20 * jitted(ks_distance)(x), 1.0, atol=0.05)
@@ -273,7 +273,7 @@ def test_statistics_about_a_known_and_an_estimated_mean_are_scipys(test, mean_kn
 
 
 def test_the_p_value_of_equivalence_has_two_tails():
-    """Weights at quantiles of the normal distribution have the distance 1/(2n)."""
+    """n weights at the quantiles of N(0, 1) have the distance 1/(2n) from N(0, 1)."""
     n, margin = 100, 0.2
     x = scipy.stats.norm.ppf((np.arange(n) + 0.5) / n)
     p_value = ks_equivalence(jnp.asarray(x), margin=margin, scale=1.0).p_value

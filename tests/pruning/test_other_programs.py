@@ -257,7 +257,7 @@ def test_what_another_program_needs_is_refused_by_name(name):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_channels_that_another_program_couples_are_refused(count):
-    """The other program couples `a` with `c`, whose masks are different or missing."""
+    """The other program couples `a` with `c`, but `c` has another mask than `a`, or no mask."""
     groups = cut(mlp, PARAMS, X)[0][:count]
     keep = [np.arange(8) < 4, np.arange(8) > 5][:count]
     product = lambda p, x: (x @ p["a"] * (x @ p["a"] @ p["c"])) @ p["b"]  # noqa: E731

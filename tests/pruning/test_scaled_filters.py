@@ -167,7 +167,7 @@ def test_parallel_filters_have_one_effective_dimension(dtype):
 
 @pytest.mark.parametrize("correlated", [True, False])
 def test_the_spread_is_in_excess_of_the_noise_of_as_many_dims(correlated):
-    """With effective dims, the squared spread is the variance of log l2 minus (κ + 2)/(4 dims)."""
+    """The squared spread is Var(log l2) − (κ + 2)/(4 dims) for weights of excess kurtosis κ."""
     lag = np.abs(np.subtract.outer(np.arange(60), np.arange(60)))
     rng = np.random.default_rng(3)
     root = np.linalg.cholesky(0.7**lag).T

@@ -134,7 +134,7 @@ def test_a_network_is_pruned_in_two_steps():
 
 
 def test_a_written_width_is_not_enough_for_the_model_itself():
-    """The smaller network also divides by 8, but its sums lack terms that are not zero."""
+    """The smaller network divides by the whole width, but its sums lack terms that are not zero."""
     apply = partial(network, layer_norm)
     groups = coupled_channels(apply, PARAMS, X, resize=True)
     small = remove_channels(PARAMS, groups, [KEEP])
