@@ -290,7 +290,7 @@ def test_a_unitized_layer_keeps_the_scale_of_its_outputs_and_alpha_its_range(key
 
 
 def test_a_task_has_its_share_of_the_data(monkeypatch):
-    """A task has 36 training images and 2,000 test images, or a quarter as many texts."""
+    """A task of size 36 has 36 training images and 2,000 test images, or 9 training texts."""
     x, y = np.arange(2100.0), np.arange(2100)
     seen: list[Any] = []
     images = Images("made", "", 10, x, y, -x, y + 5)

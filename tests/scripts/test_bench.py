@@ -575,7 +575,7 @@ def test_the_map_of_a_series_ends_where_the_closed_form_does(monkeypatch):
 
 
 def test_peers_have_the_versions_that_are_imported(tmp_path, monkeypatch):
-    """A later folder of the path may contain another version, which Python does not import."""
+    """A later folder of the path may have another version of Flax, which Python does not import."""
     (tmp_path / "flax-99.dist-info").mkdir()
     (tmp_path / "flax-99.dist-info" / "METADATA").write_text("Name: flax\nVersion: 99\n")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])

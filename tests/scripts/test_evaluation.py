@@ -97,7 +97,7 @@ def some_views(image):
 
 
 def test_an_image_has_the_mean_of_the_logits_of_its_own_views(seven_records):
-    """Logits are not linear in the pixels, and the last batches of three views are not full."""
+    """Logits are not linear in the pixels. The last batches have fewer than three views."""
     records, colours = seven_records
     kernels = RNG.normal(size=(6, 3, 7)).astype(np.float32)
 

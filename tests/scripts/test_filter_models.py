@@ -71,7 +71,7 @@ def test_the_command_writes_its_page(tmp_path):
 
 
 def test_the_interval_of_a_layer_is_that_of_a_bootstrap():
-    """For normal pairs, the standard deviation of Spearman's ρ is (1 − ρ²) √(1 + ρ²/2) / √n."""
+    """For n normal pairs, Spearman's ρ has about the deviation (1 − ρ²) √(1 + ρ²/2) / √n."""
     rng = np.random.default_rng(3)
     sizes = rng.lognormal(0, 0.02, (400, 1))  # filters have different scales
     found = filter_models.layer(

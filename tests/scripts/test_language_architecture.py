@@ -24,7 +24,7 @@ def parsed(family, **changes):
 
 
 def test_a_smaller_decoder_has_the_kinds_of_the_layers_that_remain():
-    """The configuration is also written and parsed again."""
+    """The parsed configuration of the smaller decoder also has the kinds of its own layers."""
     config = {"model_type": "gemma2", **SIZES, "sliding_window": 5}
     model = parse(config)
     selection = removal.whole(model)._replace(layers=np.array([1, 3, 4]))

@@ -32,7 +32,7 @@ def test_logits_are_those_of_the_decoder_in_numpy(family, seed, tmp_path):
 
 @pytest.mark.parametrize("tokens", [1, 3, 4, 9])
 def test_a_position_sees_itself_and_those_before_it_within_the_window(tokens):
-    """A head's channels of position t and of rate r are rotated by the angle t r."""
+    """At position t, two channels of a head with the rate r are rotated by the angle t r."""
     config = language_models.random_config("gemma3_text", np.random.default_rng(0))
     kinds = ["sliding_attention", "full_attention", "sliding_attention"]
     config |= {"layer_types": kinds, "num_hidden_layers": 3, "head_dim": 4}

@@ -159,7 +159,7 @@ def test_readers_see_the_configuration_last_and_a_model_may_be_replaced(tmp_path
     [((0, 2), "has 2 experts of 1 shapes, and the largest number is 2"), ((0, 1), None)],
 )
 def test_experts_are_stacked_by_their_numbers(numbers, said, tmp_path):
-    """Numbers must begin at 0 without a gap, in any order in the file."""
+    """The experts in a file are numbered from 0 without a gap, and may be in any order."""
     arrays = {i: np.full((2, 3), i + 1.0, np.float32) for i in reversed(numbers)}
     files = {f"layers.0.block_sparse_moe.experts.{i}.w2.weight": a for i, a in arrays.items()}
     library.save_file({f"model.{name}": a for name, a in files.items()}, tmp_path / folders.SINGLE)

@@ -77,7 +77,7 @@ def test_every_convolution_is_scored(network):
 
 
 def test_histograms_are_of_the_first_a_middle_and_the_last_kernel_of_several_pixels():
-    """The first, the middle and the last of all kernels have one pixel."""
+    """Of five kernels, the first, the middle and the last are 1 × 1 and have no histogram."""
     kernels = {f"layer{i}": nnx.Conv(1, 4, (1, 1), rngs=nnx.Rngs(0)) for i in (0, 2, 4)}
     kernels |= {f"layer{i}": nnx.Conv(1, 4, (3, 3), rngs=nnx.Rngs(0)) for i in (1, 3)}
     state: Any = SimpleNamespace(params=nnx.state(nnx.Dict(kernels), nnx.Param))
@@ -237,7 +237,7 @@ def test_moments_are_quartiles_over_channels_and_seeds():
 
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_the_change_of_a_moment_counts_the_last_epoch_of_a_short_training(epochs):
-    """The changes are 1 and 4. Of two epochs, only the second is after the first quarter."""
+    """A moment changes by 1, then by 4. Of two epochs, only the second change counts."""
     values = np.array([0.0, 1.0, 5.0])[: epochs + 1, None, None] * np.ones((epochs + 1, 4, 3))
     runs = [paired_runs.History(np.zeros(epochs), np.zeros(epochs), values, np.zeros((epochs, 3)))]
     change = networks.moments({"batch_norm": runs, "unitized": runs})["change"]

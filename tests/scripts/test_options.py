@@ -77,7 +77,7 @@ def test_help_shows_the_range_of_every_number(command):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_breaks_no_line_before_a_number_or_a_quote(command, monkeypatch):
-    """If a line of a docstring begins with no letter, tyro begins a new line there."""
+    """If a line of a docstring does not begin with a letter, tyro begins a new line there."""
     monkeypatch.setenv("COLUMNS", "2000")
     with contextlib.redirect_stdout(io.StringIO()) as said, pytest.raises(SystemExit):
         tyro.cli(entry(command), args=["--help"], **default(command))

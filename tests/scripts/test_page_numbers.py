@@ -177,7 +177,7 @@ def shift_run(seed, scale, **group):
 
 
 def test_bounds_are_means_over_layers_and_seeds(monkeypatch):
-    """Means over layers are 2 (1, 2, 3, 4) for one seed and 6 (1, 2, 3, 4) for the other seed."""
+    """The means over layers are 2, 4, 6, 8 for one seed, and 6, 12, 18, 24 for the other seed."""
     drawn = record_panels(monkeypatch, shift_page)
     group = {"normalization": "unitized", "order": "norm first", "schedule": "drops"}
     runs = [shift_run(seed, scale, **group) for seed, scale in ((0, 1.0), (1, 3.0))]
@@ -195,7 +195,7 @@ def test_bounds_are_means_over_layers_and_seeds(monkeypatch):
 
 
 def of_repairs():
-    """Results at two ratios for three networks; the control (random choice) has other values."""
+    """Results at two ratios for three networks; the control (random choice) has smaller values."""
     rows = {
         "l1": [0.5, 0.7, 0.6],
         "l2": [0.6, 0.9, 0.6],
@@ -279,7 +279,7 @@ def test_curves_of_repairs_are_in_percent_with_a_band_of_one_error():
 
 
 def test_curves_have_the_points_of_a_run_that_is_not_finished(monkeypatch):
-    """At one ratio, two repairs are measured; at the other, one repair for one criterion."""
+    """At ratio 0.3, two repairs are measured; at 0.5, one repair, for one criterion."""
     cells = of_repairs()["digits", 0.3, "recalibrated"]
     table = {
         ("ResNet-20", 0.3, "folded"): cells,

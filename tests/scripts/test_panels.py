@@ -319,7 +319,7 @@ def test_the_steps_of_a_schedule_are_means_over_networks(monkeypatch):
     [(1, 1000, [1, 10, 100, 1000]), (1, 90, [1, 2, 5, 10, 20, 50]), (0.9, 7, [2, 4, 6])],
 )
 def test_a_logarithmic_axis_has_few_ticks_and_epochs_are_whole(low, high, ticks):
-    """A long axis has one tick for each decade, and a shorter axis has three or more."""
+    """An axis beyond a factor of 100 has one tick in each decade; other axes have more."""
     axes = Figure().add_subplot()
     axes.set_ylim(low, high)
     plots.log_scale(axes)

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("users_jax")
 
 @pytest.fixture(scope="module")
 def half(one, tmp_path_factory):
-    """The folder of an interrupted run with two checkpoints, and the lines of a whole run."""
+    """The folder of an interrupted run with two checkpoints, and an uninterrupted run's lines."""
     folder = tmp_path_factory.mktemp("half")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "BETWEEN_CHECKPOINTS", 0)
