@@ -148,7 +148,7 @@ def cpu_seconds():
 def test_the_wheel_alone_runs_the_readme_in_three_times_the_time_of_flax(distributions, tmp_path):
     """The unit is the CPU time in which Flax creates a ResNet-8, because machines differ.
 
-    Flax's ResNet-8 and the README's examples mostly compile.
+    Flax's ResNet-8 and the README's examples spend most of their time on compilation.
     """
 
     def cpu_time(program):

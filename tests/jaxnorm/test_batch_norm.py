@@ -56,7 +56,7 @@ def algorithm_2(x, alpha, scale, bias, *, eps, pixels=None, mean=None, var=None,
 
 
 def with_gradients(layer):
-    """A compiled function: the output of `layer`, and the gradients of the summed output."""
+    """A compiled function that returns the output of `layer` and the gradients of its sum."""
 
     def both(*args):
         y, gradients = jax.vjp(layer, *args)

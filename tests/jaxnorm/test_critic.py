@@ -311,7 +311,7 @@ def test_the_learning_rate_of_a_lower_bound_decreases_to_zero(key, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_critic_is_trained_on_all_pairs_alike(seed):
-    """A linear critic, trained by SGD: its parameters count how often each pair was drawn."""
+    """The parameters of a linear critic, trained by SGD, count how often each pair was drawn."""
     count, steps, batch = 5, 200, 4
     found = pairs.train(
         lambda w, z: z @ w,

@@ -48,7 +48,7 @@ def test_gradients_of_the_bounds(key):
 
 
 def test_equal_scales_have_the_paper_s_numbers():
-    """Twice the radius is 2√d for layer and RMS norm, 2‖γ‖ for DyT, 2/α for a unitized layer."""
+    """For scales of 1, the radius is √d for layer norm, RMS norm and DyT, and 1/α if unitized."""
     ones = jnp.ones(9)
     for bounds in (shift.layer_norm_bounds(ones), shift.rms_norm_bounds(ones)):
         np.testing.assert_allclose(shift.certified_upper_bound(bounds), 6)

@@ -265,7 +265,7 @@ class Stateful(nnx.Module):
 
 
 def test_the_state_of_other_layers_is_that_after_one_batch():
-    """With an old state, all steps would have the same dropout mask and singular vector."""
+    """If the state did not change, all steps would have one dropout mask and singular vector."""
 
     def loss(model, x):
         return jnp.square(model(x) - 1).mean()

@@ -248,7 +248,7 @@ def test_vgg_in_inference_at_unit_statistics_is_vgg_without_normalization():
     ],
 )
 def test_every_layer_starts_with_the_variance_of_he_by_a_key_of_its_own(build, monkeypatch):
-    """Large networks are made smaller here. Flax's initializer would halve the variance."""
+    """Flax's default initializer would halve the variance. Large networks are made smaller."""
     monkeypatch.setattr("jaxnorm.models._vgg.WIDTHS", (64, 4, 4, 4, 4))
     blocks = dict.fromkeys((18, 50), (1, 0, 0, 0))
     monkeypatch.setattr("jaxnorm.models._resnet.BLOCKS", blocks)

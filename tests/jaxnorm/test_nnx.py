@@ -215,7 +215,7 @@ def test_options_reach_the_functions():
 @pytest.mark.parametrize("made", [True, False])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_call_says_whether_running_statistics_are_used_before_the_layer(name, made):
-    """In inference, mean 2 and variance 9 normalize the input, and statistics do not change."""
+    """In inference, the running mean 2 and variance 9 normalize the input, and do not change."""
     x = batch(shape=(16, 3))
     for said, used in ((None, made), (True, True), (False, False)):
         layer = getattr(jaxnorm.nnx, name)(3, use_running_average=made, rngs=nnx.Rngs(0))

@@ -92,7 +92,7 @@ def middle(model, x, mask, row):
 @pytest.mark.parametrize("kind", [*map(vars(jaxnorm.nnx).get, NAMES), nnx.BatchNorm])
 @pytest.mark.parametrize("old", [0.0, 1e8, np.nan])
 def test_the_old_statistics_do_not_matter_even_if_the_new_ones_are_tiny(kind, old):
-    """A diverged training leaves NaN; in a sum with 10⁸, a variance of 10⁻⁹ would be lost."""
+    """The old statistics are 0, NaN, or so large that a sum with a variance of 10⁻⁹ loses it."""
     x = np.random.default_rng(3).normal(3e-5, 3e-5, (9, 3)) * [1.0, 2.0, 0.5]
     layer = kind(3, rngs=nnx.Rngs(0))
     layer.mean[...], layer.var[...] = (jnp.full(3, old, "float32") for _ in range(2))
@@ -218,7 +218,7 @@ def assert_statistics(norm, seen):
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("by_name", [False, True])
 def test_a_call_in_inference_is_recalibrated_too(layer, by_name):
-    """Many models choose inference by an argument of the call, which is the default."""
+    """Many models have an argument `train` in their call, which is False by default."""
 
     class Network(nnx.Module):
         def __init__(self):

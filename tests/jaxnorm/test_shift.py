@@ -165,7 +165,7 @@ def test_gradients_of_many_samples_with_ties(features):
 @pytest.mark.parametrize("features", [(3,), (2, 3)])
 @pytest.mark.parametrize("m", [5, 7])
 def test_the_form_for_an_accelerator_has_the_distance_and_the_gradient(m, features, platform):
-    """Accelerators sort by another function than CPUs, along the first axis of several."""
+    """On accelerators, another function than on CPUs sorts along the first of several axes."""
     rng = np.random.default_rng(3)
     x, y = rng.normal(size=(7, *features)), rng.normal(0.5, 2, (m, *features))
     alone = as_on(platform, emd_1d)(jnp.asarray(x), jnp.asarray(y))

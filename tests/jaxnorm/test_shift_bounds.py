@@ -211,7 +211,7 @@ def test_equation_5_fails_where_outputs_exceed_its_radius():
 
 
 def test_bounds_from_moments_by_hand():
-    """The means (3, 4) and (0, 0) and variances (1, 2) and (3, 4) give S = 3, S' = 7 and D = 5."""
+    """The variances (1, 2) and (3, 4) sum to 3 and 7; the distance of the means is 5."""
     mean_x, var_x, mean_y, var_y = jnp.array([[3.0, 4.0], [1.0, 2.0], [0.0, 0.0], [3.0, 4.0]])
     moments = mean_x, var_x, mean_y, var_y
     np.testing.assert_allclose(moment_upper_bound(*moments), 3 + 7 + 5 + 2)

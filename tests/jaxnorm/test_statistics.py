@@ -384,7 +384,7 @@ def test_a_merged_set_whose_variance_underflowed_or_overflowed_has_no_known_shap
 
 @pytest.mark.parametrize("unit", [0.01, 0.2, 3.0])
 def test_counts_may_be_sums_of_weights(unit):
-    """With the weights `unit` and 3 `unit`, the mean is (m + 3 m')/4 for every `unit`."""
+    """If the counts are `unit` and 3 `unit`, the second set has 3/4 of the weight."""
     rng = np.random.default_rng(11)
     x, y = rng.gamma(2.0, 3.0, (7, 2)), 5 + rng.gamma(3.0, 2.0, (7, 2))
     both = np.concatenate([x, y, y, y])
