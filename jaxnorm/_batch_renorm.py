@@ -68,8 +68,8 @@ def batch_renorm(
       d_max: The upper limit of the absolute summand |d|, at least 0; a number, or a traced number
         from a schedule.
       eps: The number added to the variance of the batch and to the running variance.
-      correction: A function such as `bessel`, from the number of averaged elements to the factor by
-        which the variance is multiplied in training.
+      correction: A function such as `bessel`, which maps the number of averaged elements to a
+        factor. In training, the variance is multiplied by this factor.
       groups: The number of ghost batches, as in `batch_norm`; each ghost batch has its own r and d.
       where: A mask of the samples that enter the statistics, as in `batch_statistics`. Samples
         outside the mask are normalized too.

@@ -68,7 +68,7 @@ def inverse_root(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 def unit_of(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """A divisor for numbers up to `largest`, so that the squares of the quotients do not overflow.
 
-    The unit is `largest`, but at most a 64th of the largest float: XLA multiplies by the inverse of
+    The unit is `largest`, but at most a 64th of the largest float. XLA multiplies by the inverse of
     the unit, and the inverse of a larger unit would be subnormal, which most devices replace by
     zero. If `largest` is zero, the unit is 1. If `largest` is infinite, the unit is NaN. Gradients
     treat the unit as a constant.
