@@ -51,8 +51,8 @@ def expected_spearman(
     For l1 with fermat, ρ is the correlation of l1 with l2 times the correlation of l2 with fermat.
     For l1 with gm, the second factor is the correlation of l2 with gm.
 
-    The formula was compared with random layers. The relative error of 1 minus the mean correlation
-    was at most 6% for at least 16 filters of 27 dims (8% for fermat with gm), and at most 12% for 8
+    The formula was compared with random layers. The relative error of the difference 1 − mean was
+    at most 6% for at least 16 filters of 27 dims (8% for fermat with gm), and at most 12% for 8
     filters of 9 dims. As dims grows, only the mean for fermat with gm tends to 1. As the number of
     filters grows, the means of the three pairs without l1 tend to 1. If dims and the number of
     filters grow, the mean for l1 with l2 tends to 0.930. The gradient is finite except for l1 with

@@ -1,4 +1,4 @@
-"""Exact variances of the ratios of norms in Theorems 1 and 3, and their leading terms.
+"""Exact variances, and their leading terms, of the ratios of norms in Theorems 1 and 3.
 
 The theorems are of Huang et al. (2020). Filters are drawn from N(0, c² I) in `dims` dimensions, and
 each norm is divided by its mean. The ratios do not depend on the standard deviation c. Arguments

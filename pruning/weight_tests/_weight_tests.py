@@ -82,15 +82,15 @@ def std_homogeneity(filters: Float[Array, "filters dims"]) -> TestResult:
 def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) -> TestResult:
     """Test that the relative spread of the filters' standard deviations σⱼ is below `margin`.
 
-    The hypothesis that the test can reject is a spread of at least the margin. If the spread equals
-    the margin and the σⱼ are normal, (n − 1) s²/(margin · mean)² is about χ² with n − 1 degrees of
-    freedom, where s² and the mean are the variance and the mean of the σⱼ. The p-value is the lower
-    tail of the χ² distribution. If the spread of Gaussian filters equals the margin, a test at the
-    level 5% rejects in 4 to 5.4% of the cases. For log-normal σⱼ whose spread equals the margin,
-    the test rejects in up to 6% of the cases at a margin of 0.2, and in up to 16% at a margin of
-    0.5. The spread of Gaussian filters is about 1/√(2 dims), so the test has no power for a margin
-    near or below this number. If all filters are constant, the mean standard deviation is 0 and the
-    result is NaN.
+    The hypothesis that the test can reject is a spread of at least the margin. Let m and s² be the
+    mean and the variance of the σⱼ. If the spread equals the margin and the σⱼ are normal, (n − 1)
+    s²/(margin · m)² is about χ² with n − 1 degrees of freedom. The p-value is the lower tail of the
+    χ² distribution. If the spread of Gaussian filters equals the margin, a test at the level 5%
+    rejects in 4 to 5.4% of the cases. For log-normal σⱼ whose spread equals the margin, the test
+    rejects in up to 6% of the cases at a margin of 0.2, and in up to 16% at a margin of 0.5. The
+    spread of Gaussian filters is about 1/√(2 dims), so the test has no power for a margin near or
+    below this number. If all filters are constant, the mean standard deviation is 0 and the result
+    is NaN.
 
     Raises:
       ValueError: There are fewer than two filters or two dims, or `margin` is not positive.

@@ -105,8 +105,9 @@ def check_bytes(name: str, size: int, limit: int) -> None:
 def string_key(key: Any) -> str:
     """A key of a mapping, converted to a string.
 
-    The key is not hashed before the conversion. Python's hash of an integer is known, so a file
-    could choose integers that collide. The hash of a string has a random salt in each process.
+    The key is not hashed before its conversion to a string. Python's hash of an integer is known,
+    so a file could choose integers that collide. The hash of a string has a random salt in each
+    process.
     """
     if type(key) is int and abs(key) > MAX_INTEGER_KEY:
         raise WeightsError("integer keys must lie within ±2**60; one key does not")

@@ -26,7 +26,7 @@ from pruning.channels._removal.resizing import resized
 Widths = Sequence[int]
 """The number of remaining channels of each group."""
 Product = tuple[int, Sequence[Vector]]
-"""A product of a factor and the sizes of some axes: the factor, and the channel ids of the axes."""
+"""The factor and the channel ids of the axes, for a product of a factor and the axes' sizes."""
 
 
 def cost_at(

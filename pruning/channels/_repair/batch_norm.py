@@ -161,7 +161,7 @@ def _compute(array: Leaf) -> Value:
 
 
 class Unfolded:
-    """Evaluates a program and folds its chains. Each array is computed when it is first needed."""
+    """Evaluates a program and folds its chains of scales; arrays are computed when first needed."""
 
     def __init__(
         self,
