@@ -140,7 +140,7 @@ def escape_step(norm_ratio: float) -> float:
     """The norm ratio of one of infinitely many samples after a layer: √(s² + (s − 1)²/(π − 1)).
 
     The number s is `norm_ratio`, the norm of the sample before the layer divided by the norm of
-    each other sample. A norm ratio above 1 grows, in later layers by a factor of √1.467 per layer.
+    each other sample. A norm ratio above 1 grows by a factor that tends to √1.467 in later layers.
     A norm ratio below 1 returns to 1.
 
     Raises:

@@ -37,8 +37,8 @@ def rows_needed(
 
     At most `max_rows` neurons are drawn, so the rank may be below n. If `full_rank_reachable` is
     false, the rank is always below n. The n activities of a neuron form a vector. A new neuron
-    increases the rank only if the part of its vector that is orthogonal to the vectors of earlier
-    neurons is longer than about 64 n ε times the vector, where ε is the rounding unit.
+    increases the rank only if its vector has a large enough part orthogonal to the vectors of
+    earlier neurons: longer than about 64 n ε times the vector, with the rounding unit ε.
 
     Raises:
       ValueError: `max_rows` is below 1, or is 2³¹ or more.
@@ -119,13 +119,13 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
 def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) -> Float[Array, ""]:
     """The probability that one more Gaussian neuron gives n samples in the plane rank n: Lemma 2.
 
-    The r given neurons must give rank n − 1 to the first n − 1 samples, and to all samples, so that
-    there is exactly one relation Σ aⱼ yⱼ = 0 between the samples' representations yⱼ. A neuron
+    The r given neurons must give rank n − 1 both to the first n − 1 samples and to all n samples.
+    Then there is exactly one relation Σ aⱼ yⱼ = 0 between the samples' representations yⱼ. A neuron
     breaks this relation if Σ aⱼ xⱼ, summed over the samples j for which the neuron is active, is
     nonzero. If the activities in two cells differ only for one sample with aⱼ ≠ 0, the neurons of
-    at least one of the two cells break the relation. The neurons of at least one of the two
-    opposite cells also break the relation. Therefore the probability is at least 2γ(x), where γ(x)
-    is the smallest probability of a cell (`gamma_2d`). Lemma 2 prints γ instead of 2γ. If the
+    at least one of the two cells break the relation Σ aⱼ yⱼ = 0. The neurons of at least one of the
+    two opposite cells also break the relation. Therefore the probability is at least 2γ(x), where
+    γ(x) is the smallest probability of a cell (`gamma_2d`). Lemma 2 prints γ instead of 2γ. If the
     condition number of the representations is near the inverse of the rounding unit, rounding
     decides which neurons break the relation. Under `jit`, the result is NaN if samples are not
     finite.
