@@ -109,7 +109,7 @@ LAYERS = Draws(layers, 300, batch_size=30)
 def layer_spearman(what: str, a: str, b: str, form: Form = "printed") -> Sampled:
     """A check of the mean of Spearman's ρ of two criteria in `layers`.
 
-    The predicted mean is of first order in 1/N and 1/d.
+    The predicted mean is exact to first order in 1/N and 1/d.
     """
 
     def expected() -> Array:

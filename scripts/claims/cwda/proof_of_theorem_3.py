@@ -104,7 +104,7 @@ CHAIN_VECTORS, CHAIN_DIMS = 50, 10
 
 
 def theorem_3_chain(key: Key[Array, ""]) -> Statistics:
-    """The ratios Σr/Σr², n/Σr, Σr²/Σr and Σr/n, where r are n norms at c = 1, divided by √k."""
+    """The ratios Σr/Σr², n/Σr, Σr²/Σr and Σr/n of n norms at c = 1; each r is a norm over √k."""
     norms = jnp.linalg.norm(normal(key, 200, CHAIN_VECTORS, CHAIN_DIMS), axis=2) / CHAIN_DIMS**0.5
     s1, s2 = norms.sum(1), jnp.square(norms).sum(1)
     return {

@@ -34,7 +34,7 @@ def accuracy(results: dict) -> str:
 
 
 def accuracy_plots(training: dict) -> list[str]:
-    """Test accuracy over all epochs, test accuracy in the second half, and training loss."""
+    """Test accuracy over all epochs and over the second half of the epochs, and training loss."""
     epochs = len(training["learning_rate"])
     middle = min(epochs // 2, epochs - 1)
 
