@@ -222,7 +222,7 @@ def test_nan_is_not_lost_in_compiled_programs():
 
 @pytest.mark.parametrize("width", [1000, 10_000, 10_001, 20_000, 100_000])
 def test_the_norm_factor_is_the_mean_of_a_chi_variable_of_binomial_degrees(width):
-    """The expected norm factor for weights from N(0, 2/d) is a sum over degrees of freedom."""
+    """The expected norm factor is a sum over the degrees of freedom of a chi variable."""
     j = np.arange(1, width + 1)
     log_chi = np.log(2) / 2 + scipy.special.gammaln((j + 1) / 2) - scipy.special.gammaln(j / 2)
     mean = np.sum(scipy.stats.binom.pmf(j, width, 0.5) * np.exp(log_chi)) * (2 / width) ** 0.5

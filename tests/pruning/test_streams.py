@@ -87,7 +87,7 @@ KEEP = np.array([1, 0, 0, 1, 1, 0, 1, 0], bool)
 
 
 def layer_norm(h, d=8):
-    """A layer norm with a constant width, so that the smaller network has the same numbers."""
+    """A layer norm that divides by a constant width, also in the smaller network."""
     centred = h - h.sum(-1, keepdims=True) / d
     return centred * jax.lax.rsqrt(jnp.square(centred).sum(-1, keepdims=True) / d + 1e-3)
 

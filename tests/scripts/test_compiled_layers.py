@@ -38,7 +38,7 @@ def committed():
 
 @pytest.fixture
 def programs(monkeypatch):
-    """The arguments and traced results of all calls of a fake `measure`, whose costs increase."""
+    """The arguments and traced results of all calls of a fake `measure` of increasing costs."""
     traced: list[tuple[Any, Any]] = []
 
     def measure(program, *arguments):

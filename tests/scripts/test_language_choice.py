@@ -327,7 +327,7 @@ def test_scores_see_the_stream_before_each_norm(family):
 
 @pytest.mark.parametrize("family", ["qwen2", "mixtral", "gpt2"])
 def test_a_repaired_layer_comes_with_the_streams_after_it(family):
-    """The streams are those of the whole layer, and of the smaller layer after all of its fits."""
+    """One stream is from the whole layer, the other from the smaller layer after all its fits."""
     rng = np.random.default_rng(0)
     model: Any = SimpleNamespace(traits=architecture.FAMILIES[family], hidden=4)
     plan: Any = SimpleNamespace(

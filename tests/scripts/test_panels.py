@@ -189,7 +189,7 @@ def test_layers_are_counted_that_depart_from_gaussian_at_5_percent(ks, count):
 
 
 def test_each_layer_departs_from_gaussian_by_its_own_number_of_weights():
-    """The critical values for 10,000, 100 and 400 weights are 0.0136, 0.136 and 0.0679."""
+    """The critical distances for 10,000, 100 and 400 weights are 0.0136, 0.136 and 0.0679."""
     sizes = ((0.0137, 10_000), (0.13, 100), (0.07, 400))
     layers: Any = [{"layer": "conv", "ks": ks, "weights": n} for ks, n in sizes]
     for order in (layers, layers[::-1]):
