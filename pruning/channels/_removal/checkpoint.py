@@ -302,7 +302,7 @@ def resume(
     """The network that an earlier run of `prune` saved, and the number of completed pruning steps.
 
     The third result is the checksum of the arrays before pruning, or None. If there is no
-    checkpoint, the first two results are `start`, the network before pruning, and 0. `apply` is the
+    checkpoint, the first two results are `start` (the network before pruning) and 0. `apply` is the
     function that is being pruned.
     """
     original = _checksum(start.params)

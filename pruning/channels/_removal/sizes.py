@@ -65,8 +65,8 @@ class Sizes:
     def remain(self, ids: Vector) -> Vector:
         """For each channel id, whether its channel remains after removal.
 
-        An id of a loop's state is newer than the masks, and remains if its set of united ids
-        remains.
+        An id that is newer than the masks, such as an id of a loop's state, remains unless its set
+        of united ids is removed.
         """
         roots, removed = self.sets.find(ids), self.sets.removed
         return ~removed[np.where(roots < removed.size, roots, FREE)]
