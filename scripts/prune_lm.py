@@ -7,11 +7,12 @@
 
 All layers lose the same numbers of key-value heads (with their query heads), of intermediate units,
 of experts, and of channels of the residual stream. Therefore the smaller model in OUT has the same
-class of `transformers`. Norms are adapted to the new width. A text is used to choose the units that
-remain and to fit the remaining kernels. The last tenth of the text is held out. Without --maxtext,
-the memory holds only one layer at a time, the embedding, the output kernel, and the activations of
-the text. OUT/index.html shows what was removed, and the perplexity of held-out text before and
-after each stage. A model with 0.6 billion parameters takes some minutes on two cores.
+class of `transformers` as the whole model. Norms are adapted to the new width. A text is used to
+choose the units that remain and to fit the remaining kernels. The last tenth of the text is held
+out. Without --maxtext, the memory holds only one layer at a time, the embedding, the output kernel,
+and the activations of the text. OUT/index.html shows what was removed, and the perplexity of
+held-out text before and after each stage. A model with 0.6 billion parameters takes some minutes on
+two cores.
 """
 
 if __name__ == "__main__":  # handles Ctrl-C during the imports

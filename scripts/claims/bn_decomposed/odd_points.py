@@ -160,10 +160,10 @@ def _gram_of_odd_state(n: int) -> np.ndarray:
 
 
 def cluster_distances(n: int) -> tuple[float, float]:
-    """Two distances in the cluster of the odd state, in units of R.
+    """Two distances in the cluster of the odd state, divided by the odd sample's distance R.
 
     The distances are between two samples of the cluster, and from one sample to the centre. R is
-    the distance of the odd sample from the centre of the cluster.
+    the distance of the odd sample from the same centre.
     """
     g = _gram_of_odd_state(n)
     pair = g[1, 1] + g[2, 2] - 2 * g[1, 2]

@@ -104,7 +104,7 @@ def ks_size() -> float:
 
 
 def exact_ks(key: Key[Array, ""]) -> Statistics:
-    """The p-value of Lilliefors' test with 19 simulated samples; it is uniform on 1/20, …, 1."""
+    """The p-value of Lilliefors' test of Gaussian weights: uniform on 1/20, …, 1 for 19 samples."""
     data, fresh = jax.random.split(key)
     return {"p_value": pruning.lilliefors(fresh, normal(data, 50), samples=19)[1]}
 
