@@ -472,7 +472,7 @@ READERS = {
 
 @pytest.mark.parametrize("name", READERS)
 def test_every_array_of_a_weight_that_reads_channels_is_incoming(name):
-    """The expected arrays are incoming, and no array of the weight is scored as a filter."""
+    """`incoming` is true for the expected arrays, and no array of the weight is scored."""
     read, expected = READERS[name]
     params = {"in": MADE["in"]} | {
         k: x for k, x in MADE.items() if k in expected | {"low", "up", "s"}
@@ -507,7 +507,7 @@ def test_adapters_of_a_scanned_residual_stream_read_and_write_on_their_own_axes(
 
 
 def test_a_product_with_a_table_that_data_choose_rows_of_is_no_weight():
-    """The kernels `q` and `k` make the channels, so axis 1 of neither kernel is incoming."""
+    """The kernels `q` and `k` make the channels, so `incoming` is false for axis 1 of both."""
     shapes = {"q": (4, 6), "table": (5, 3), "k": (3, 6)}
     params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
 

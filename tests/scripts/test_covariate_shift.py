@@ -146,7 +146,7 @@ def test_statistics_of_the_whole_set_are_those_of_one_batch_of_all_images(traine
 
 
 def test_with_frozen_weights_only_running_averages_and_batches_move(trained):
-    """With statistics of the whole set, outputs do not change."""
+    """With frozen weights and statistics of the whole set, outputs do not change."""
     program, network, images = trained
     x, probe = jnp.asarray(images.x_train), jnp.asarray(images.x_test)
     more = program.more_batches(network, x, jax.random.key(1))
