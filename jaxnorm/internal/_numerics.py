@@ -26,8 +26,9 @@ def promote_to_float32(x: Float[Array, "*shape"], name: str = "x") -> Float[Arra
 def promote_to(x: Float[Array, "*shape"], dtype: DTypeLike | None) -> Float[Array, "*shape"]:
     """`x` in a dtype that is precise enough for a result that is later rounded to `dtype`.
 
-    The dtype of `x` suffices if it is `dtype` or has more bits. Otherwise, `x` is promoted to at
-    least float32, because neither bfloat16 nor float16 has all numbers of the other dtype.
+    The dtype of `x` suffices if it is `dtype` or has more bits. If the dtype of `x` does not
+    suffice, `x` is promoted to at least float32, because neither bfloat16 nor float16 has all
+    numbers of the other dtype.
     """
     check_floating(x, "x")
     if dtype is None or jnp.dtype(dtype) == x.dtype:
