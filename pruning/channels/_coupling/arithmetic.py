@@ -276,8 +276,8 @@ def smaller_convolution(eqn: Equation, remain: Remain, values: Values, results: 
 def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds, Vector]) -> None:
     """Unite the summed channel ids of two factors if one factor is zero at removed channels.
 
-    Otherwise forbid the removal of the summed channels, because it would change the sum. Examples
-    are the sums in a norm, a mean or attention.
+    If neither factor is zero there, forbid the removal of the summed channels, because it would
+    change the sum. For example, the sums in a norm, a mean or attention forbid removals.
     """
     zero = [(value, axis) for value, axis in (a, b) if value.zero is not None]
     if not zero or any(is_free(axis) for _, axis in (a, b)):

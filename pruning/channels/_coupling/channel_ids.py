@@ -102,9 +102,9 @@ class Requirement(NamedTuple):
     `parameters` are the parameters that make the array zero or uniform. The last of `equations` is
     the equation with this requirement. `given` has the same meaning as in `ChannelIds`. If a
     product sums over an axis of a weight, `incoming` has the numbers of the parameters' axes from
-    which the axis is made. Otherwise `incoming` is None. If the array must be nonzero, `finite`
-    says whether the result is finite even if the parameters are zero. For example, the array may be
-    under a root, or may always be positive, such as a sum of exp(x).
+    which the axis is made. For all other requirements, `incoming` is None. If the array must be
+    nonzero, `finite` says whether the result is finite even if the parameters are zero. For
+    example, the array may be under a root, or may always be positive, such as a sum of exp(x).
     """
 
     ids: Vector

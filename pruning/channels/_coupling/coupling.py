@@ -95,8 +95,9 @@ def coupled_channels(
     one part is removed together with a channel of every other part. If an axis is reshaped into the
     heads of attention or the groups of a group norm, only whole heads or groups are removed. The
     analysis follows flattened maps, concatenation, padding, loops and their states, and parameters
-    that are used twice. Channels that `fixed_channels` lists are never removed. Examples are
-    channels of inputs and outputs, and channels that are added to the zeros of a padded shortcut.
+    that are used twice. Channels that `fixed_channels` lists are never removed. For example,
+    channels of inputs and outputs, and channels that are added to the zeros of a padded shortcut,
+    are never removed.
 
     The result depends on the shapes of the arrays, but not on their values. Therefore you can pass
     a `jax.ShapeDtypeStruct` instead of any array. The analysis is faster if images in `inputs` are
@@ -145,13 +146,13 @@ def fixed_channels(
 
     If the channels are removed, the primitives may compute another result.
 
-    Examples are primitives that the library does not know, sums over channels such as a norm or a
-    softmax, and constants and random bits that vary along channels. With `resize`, as in
-    `coupled_channels`, norms, constants and random bits do not prevent removal. A `shard_map` that
-    splits channels over devices also prevents removal. To remove channels that a `shard_map`
-    splits, read the groups from the same network without `shard_map`. Channels of inputs and of
-    outputs come last in the list. Arguments and errors are the same as for `coupled_channels`, but
-    arrays may have the same path.
+    For example, removals are prevented by primitives that the library does not know, by sums over
+    channels such as a norm or a softmax, and by constants and random bits that vary along channels.
+    With `resize`, as in `coupled_channels`, norms, constants and random bits do not prevent
+    removal. A `shard_map` that splits channels over devices also prevents removal. To remove
+    channels that a `shard_map` splits, read the groups from the same network without `shard_map`.
+    Channels of inputs and of outputs come last in the list. Arguments and errors are the same as
+    for `coupled_channels`, but arrays may have the same path.
 
     Example:
       >>> import jax
@@ -294,7 +295,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
 
 
 def _pin_ambiguous(sets: UnionFind) -> None:
-    """Forbid the removal of channels at which one equation needs zeros, and another nonzero values.
+    """Forbid the removal of channels at which one equation needs zeros and one nonzero values.
 
     An operand whose requirement is `finite` may be zero where a sum needs zeros.
     """

@@ -83,13 +83,13 @@ def resized(
 ) -> Apply:
     """Turn `apply` into a function of the smaller tree, which `remove_channels` returns.
 
-    Use `resized` if `apply` itself fails at the smaller widths, or computes another function.
-    Examples are modules of `flax.linen`, and models with widths in the code, depthwise
-    convolutions, attention, norms over channels, or branches that depend on a shape. If the removed
-    channels have a nonzero value, sums over channels include this value. `apply` is traced with the
-    shapes before pruning, so the arrays before pruning are not needed. The returned function can be
-    compiled, differentiated and batched, and uses the model's rules of `jax.custom_jvp` and
-    `jax.custom_vjp`.
+    Use `resized` if `apply` itself fails at the smaller widths, or computes another function. For
+    example, `resized` is needed for modules of `flax.linen`, and for models with widths in the
+    code, depthwise convolutions, attention, norms over channels, or branches that depend on a
+    shape. If the removed channels have a nonzero value, sums over channels include this value.
+    `apply` is traced with the shapes before pruning, so the arrays before pruning are not needed.
+    The returned function can be compiled, differentiated and batched, and uses the model's rules of
+    `jax.custom_jvp` and `jax.custom_vjp`.
 
     `apply` may differ from the function whose groups were read. For example, `apply` may be a
     training step. Random bits are drawn for the whole width and then cut, so dropout drops the same
@@ -102,10 +102,10 @@ def resized(
       keep: For each group, the mask of kept channels, as for `remove_channels`. `keep` cannot be
         traced.
       states: Inputs with channels that can be removed, as arrays or shapes of the whole width.
-        Examples are a key-value cache, running statistics, or the carry of a recurrence. States
-        must be the first inputs of `apply`. The returned function accepts states at the small or at
-        the whole width, and returns states at the small width. The removed channels of states are
-        taken to be zero.
+        Examples of states are a key-value cache, running statistics, or the carry of a recurrence.
+        States must be the first inputs of `apply`. The returned function accepts states at the
+        small or at the whole width, and returns states at the small width. The removed channels of
+        states are taken to be zero.
 
     Raises:
       TypeError: `apply` is not a function.

@@ -72,9 +72,9 @@ def fold_constants(
     If one element of a bias is added to several sums with different contributions, the mean
     contribution is added. For example, if a convolution pads with zeros, the contribution is
     smaller along the edges of an image. If several sums share a bias, only the contribution to the
-    first sum is added. In all other cases, the folding is exact. The contributions to later sums
-    are computed as if mean contributions were exact, and as if contributions that depend on the
-    inputs were zero.
+    first sum is added. If all contributions to a sum are constant and added in full, the folding is
+    exact. The contributions to later sums are computed as if mean contributions were exact, and as
+    if contributions that depend on the inputs were zero.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.

@@ -25,8 +25,8 @@ class Gain(NamedTuple):
 
     Attributes:
       kernel: The kernel of the outputs, or None if the array is computed from parameters.
-      array: The array itself, if it is computed from parameters. Otherwise, the factors that
-        multiplied the outputs of the kernel, in the shape of the outputs.
+      array: The array itself, if it is computed from parameters. For the outputs of a kernel, the
+        factors that multiplied them, in the shape of the outputs.
       deviation: The value of `array` without the running standard deviations by which it was
         divided. For a batch norm, this value is the gain times the running standard deviation.
       before: The parameters that were added to the outputs, or subtracted from them, before the

@@ -46,7 +46,7 @@ def select_within(
     The algorithm is greedy: each step removes channels of the group in which the loss divided by
     the saved cost is smallest. The algorithm stops at the first widths whose cost is at most the
     budget. Without `price`, steps with a large loss are then undone while the cost does not exceed
-    the budget. After that, the unused budget is less than the saving of the last step of each
+    the budget. At the end, the unused budget is less than the saving of the last step of each
     group. The loss of a group is −log(sum of the kept scores / sum of all scores of the group), so
     scores of different layers need not have the same unit. Because of the logarithm, the removal of
     a channel increases the loss more if the group has already lost many channels, which protects

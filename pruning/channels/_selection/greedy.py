@@ -227,7 +227,7 @@ class Inputs:
 class Block:
     """A least-squares problem: the best kernel of one matrix product without removed channels.
 
-    With G = Σ x xᵀ + λ, the old kernel W₀ and the remaining inputs S, the new kernel is G_SS⁻¹ (G
+    With G = Σ x xᵀ + λ I, the old kernel W₀ and the remaining inputs S, the new kernel is G_SS⁻¹ (G
     W₀)_S. The attributes `kernel` and `inverse` are the new kernel and G_SS⁻¹, with zeros in the
     rows and columns of removed inputs.
     """
