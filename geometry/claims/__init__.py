@@ -1,11 +1,11 @@
 """Checks statements of papers by computation, in their printed and in their corrected form.
 
 A `Claim` has checks. If possible, a check is exact: an identity or an inequality is computed in
-thousands of cases, some of them adversarial. Otherwise, the check estimates a number by Monte
-Carlo. `check(claim, key)` returns a `Verdict`. `check_all` decides about many claims together. The
-probability that `check_all` rejects at least one true statement is below `LEVEL`.
-`about(claims, "Theorem 1")` finds claims by the number of a theorem, equation, figure or table. The
-claims of the three papers are in the folder `scripts/claims` of the repository;
+thousands of cases, some of them adversarial. If an exact check is not possible, the check estimates
+a number by Monte Carlo. `check(claim, key)` returns a `Verdict`. `check_all` decides about many
+claims together. The probability that `check_all` rejects at least one true statement is below
+`LEVEL`. `about(claims, "Theorem 1")` finds claims by the number of a theorem, equation, figure or
+table. The claims of the three papers are in the folder `scripts/claims` of the repository;
 `scripts/check_theorems.py` checks them.
 
 Example:
