@@ -104,8 +104,8 @@ def trip_count(program: Program, loop: Instruction) -> int | None:
     """The number of iterations of a `while` loop.
 
     The result is the number that XLA states. If XLA states no number, and the loop runs while a
-    counter is below a constant, the result is the constant, as if the counter started at 0. In all
-    other cases, the result is None.
+    counter is below a constant, the result is the constant, as if the counter started at 0. Without
+    a number from XLA and without a constant limit, the result is None.
     """
     stated = attribute(loop, r'known_trip_count":\{"n":"(\d+)"')
     if stated:
