@@ -150,10 +150,9 @@ def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float
 
     If all elements are zero, the divisor is 1. The divisor is at most a 64th of the largest float.
     After the division, sums of squares neither overflow nor underflow to zero. If an element of `x`
-    is NaN or infinite, the divisor is NaN or infinite too.
+    is NaN or infinite, the divisor is NaN.
     """
-    largest = jnp.abs(x).max()
-    unit = jnp.where(largest == math.inf, math.inf, unit_of(largest))
+    unit = unit_of(jnp.abs(x).max())
     return x / unit, unit
 
 
