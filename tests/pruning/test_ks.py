@@ -278,3 +278,10 @@ def test_the_p_value_of_equivalence_has_two_tails():
     x = scipy.stats.norm.ppf((np.arange(n) + 0.5) / n)
     p_value = ks_equivalence(jnp.asarray(x), margin=margin, scale=1.0).p_value
     np.testing.assert_allclose(p_value, 2 * np.exp(-2 * n * (margin - 0.5 / n) ** 2), rtol=1e-9)
+
+
+@pytest.mark.parametrize("x", [[-7.0], [2.0, 5.0]])
+@pytest.mark.parametrize("test", [lilliefors, anderson_darling])
+def test_samples_whose_statistic_equals_that_of_the_data_count(test, x, key):
+    """All single weights have one statistic, and so have all pairs about their mean."""
+    assert jitted(test)(key, jnp.array(x), mean_known=len(x) == 1, samples=99).p_value == 1

@@ -631,6 +631,36 @@ def test_branches_and_loops_of_unknown_length_run_resized(index, count):
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
+LOOPS = {
+    "scan": lambda step, start: lax.scan(lambda state, _: (step(state), None), start, length=3)[0],
+    "while": lambda step, start: lax.while_loop(lambda state: state[2] < 3, step, start),
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_states_of_loops_that_begin_or_end_as_zeros_are_cut(loop):
+    """The sum begins as zeros, and what is added to it is zeros after the first step."""
+
+    def apply(p, x):
+        h = jnp.tanh(x @ p["a"])
+
+        def step(state):
+            total, added, i = state
+            return total + added + jnp.sin(h), jnp.zeros(h.shape), i + 1
+
+        total, added, _ = LOOPS[loop](step, (jnp.zeros(h.shape), h, 0))
+        return (total + added) @ p["b"]
+
+    rng = np.random.default_rng(4)
+    params = {name: rng.normal(3, 5, shape) for name, shape in (("a", (3, 6)), ("b", (6, 2)))}
+    groups, x = coupled_channels(apply, params, np.ones((4, 3))), rng.normal(size=(4, 3))
+    assert [group.size for group in groups] == [6]
+    keep = [np.arange(6) % 3 > 0]
+    found = resized(apply, groups, keep)(remove_channels(params, groups, keep), x)
+    h = np.tanh(x @ params["a"])[:, keep[0]]
+    np.testing.assert_allclose(found, (h + 3 * np.sin(h)) @ params["b"][keep[0]], rtol=1e-12)
+
+
 def test_what_is_rematerialized_stays_so_by_the_same_policy():
     """The resized program has the options of `jax.checkpoint`: its policy and `prevent_cse`."""
     policies = jax.checkpoint_policies

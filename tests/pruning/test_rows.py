@@ -76,7 +76,7 @@ EXAMPLES: dict[str, Example] = {
         name: Example(partial(getattr(lax, name), axis=0), [(4, 6)])
         for name in ("cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum")
     },
-    "fft": Example(lambda x: lax.fft(x, "RFFT", (6,)), [(4, 6)]),
+    "fft": Example(lambda x: lax.fft(x, "RFFT", (4, 6)), [(5, 4, 6)]),
     "sort": Example(lambda x, y: lax.sort((x, y), dimension=0), [(4, 6), (4, 6)]),
     **{
         f"reduce_window_{name}": Example(
