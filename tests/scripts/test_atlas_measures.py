@@ -332,7 +332,7 @@ def test_convolutions_start_with_the_variance_of_he():
 
 
 def run(epochs):
-    """A run whose epochs have the given losses and layers; a layer is (spread, epoch, step)."""
+    """A run whose epochs have the given losses and layers; a layer has a spread and two shifts."""
     return {
         "task": "t",
         "normalizer": "n",

@@ -226,7 +226,7 @@ def test_layers_of_images_move_no_more_than_flax_s_on_a_tpu(tmp_path, shape):
 
 @pytest.fixture
 def made_up_targets(monkeypatch):
-    """The requests for each target, with made-up rows; JAX's settings are recorded, not changed."""
+    """The recorded requests for rows and for changes of JAX's settings; rows are made up."""
     asked = []
 
     def rows(function, target, tables, shapes, dtypes):

@@ -185,7 +185,7 @@ def test_a_step_without_collectives_says_so(show, monkeypatch):
 
 
 def test_collectives_are_counted_by_kind_and_dtype_with_their_whole_arrays():
-    """A reduce-scatter counts with its operand, and an all-gather with its result.
+    """A reduce-scatter counts with the bytes of its operand, and an all-gather with its result's.
 
     An asynchronous collective counts once, at its start.
     """
@@ -218,7 +218,7 @@ ENTRY %main (x: f32[100]) -> f32[100] {
 
 
 def test_every_chip_is_published_with_all_its_figures():
-    """The limits of a figure are one order of magnitude apart, so a wrong unit would be found."""
+    """The allowed range of a figure is one order of magnitude, so a wrong unit would be found."""
     for chip in compiled_step.CHIPS.values():
         assert 1e14 < chip.flops < 1e15
         assert 5e11 < chip.hbm_bandwidth < 5e12

@@ -412,7 +412,7 @@ EXPERTS: dict[str, Any] = {"hidden_size": 12, "num_hidden_layers": 2, "sliding_w
 
 @pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
 def test_an_expert_is_worth_its_weight_times_the_norm_of_its_output(family, tmp_path):
-    """The expected value comes from a loop over tokens in float64."""
+    """The expected worth of each expert comes from a loop over tokens in float64."""
     sizes = EXPERTS | {"num_local_experts": 4} if family == "mixtral" else EXPERTS
     model = random_model(tmp_path / "model", family, num_experts_per_tok=2, **sizes)
     whole = model.architecture

@@ -174,7 +174,7 @@ def test_angles_of_figure_5_are_those_of_all_pairs_of_one_network(small, monkeyp
 
 
 def test_figure_5_has_two_layers_of_one_size_and_the_last_layer_of_every_size(monkeypatch):
-    """The made-up angles depend on the seed, the part, the size and the layer."""
+    """The made-up angles depend on the seed, the normalization, the size and the layer."""
     names = list(geometry_figures.PARTS)
 
     def angles(seed, part, n, width):

@@ -533,7 +533,7 @@ def test_evaluations_that_cannot_be_are_refused_before_the_training(preset, view
 
 @pytest.mark.parametrize("model", ["preact8", "resnet8", "vgg11"])
 def test_blocks_are_rematerialized_where_asked(model):
-    """The test reads the lowered program, because XLA's CPU back end later removes the request."""
+    """The test reads the lowered program, because XLA's CPU back end ignores rematerialization."""
     x, y = np.ones((40, 32, 32, 3), np.float32), np.arange(40, dtype=np.int32) % 10
     images = Images("made", "", 10, x, y, x, y)
     recipe = Recipe(model=model, batch_size=16, normalization="none", precision="bfloat16")

@@ -82,7 +82,7 @@ def test_progress_shows_means_over_seeds_and_the_steps_of_earlier_seeds():
 
 
 def test_a_line_of_an_epoch_has_the_numbers_of_its_own_seed(time):
-    """There are two seeds and four steps in an epoch, and the rate drops at the second epoch."""
+    """There are two seeds. An epoch has four steps, and the rate drops at the second epoch."""
     recipe = Recipe(epochs=2, learning_rate=0.4, drops=(0.5,), drop_factor=4.0)
     trainer: Any = SimpleNamespace(
         recipe=recipe,

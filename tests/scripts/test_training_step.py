@@ -30,7 +30,7 @@ def one_image():
 
 
 def test_running_statistics_see_every_accumulated_part(one_image):
-    """With learning rate 0 and equal images, two parts of one step have the effect of two steps."""
+    """With rate 0 and equal images, two parts of a step change statistics like two steps."""
     parts = first_state(compiled(replace(STILL, accumulate=2), one_image), 1).statistics
     steps = first_state(compiled(STILL, one_image), 2).statistics
     once = first_state(compiled(STILL, one_image), 1).statistics
