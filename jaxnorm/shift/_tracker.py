@@ -125,7 +125,7 @@ class Tracker:
     running averages also depend on the latest batches (at momentum 0.9, on about ten batches).
     After a drop of the learning rate, nearly all of the measured shift can be noise from the latest
     batches. Therefore let `outputs` normalize by statistics of the whole training set, as in the
-    example. In the example, `recalibrate` with the whole set as one batch gives every layer its
+    example. In the example, `recalibrate` with the training set as one batch gives every layer its
     exact statistics. To see how much of a shift is noise, pass `frozen` to `update`.
 
     The tracker runs on the host, outside the compiled step; inside a compiled step use `emd_1d` and

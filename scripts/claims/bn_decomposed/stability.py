@@ -213,7 +213,7 @@ THEOREM_14_4.mean("E‖x₂′ − x₃′‖² of a spread cluster", distance_a
 
 
 def _relative_spread(g: np.ndarray) -> float:
-    """The squared radius of the cluster, relative to the squared distance of the odd sample."""
+    """The squared radius of the cluster, divided by its squared distance from the odd sample."""
     n = len(g)
     weights = np.full(n, 1 / (n - 1))
     weights[0] = 0
