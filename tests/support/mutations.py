@@ -34,12 +34,10 @@ class Mutation(NamedTuple):
 
 
 def times(factor: float) -> Callable[[Function], Function]:
-    """A fault that multiplies the result by a factor."""
     return result(lambda value: factor * value)
 
 
 def result(change: Callable[[Any], Any]) -> Callable[[Function], Function]:
-    """A fault that changes the result."""
     return lambda right: lambda *args, **options: change(right(*args, **options))
 
 

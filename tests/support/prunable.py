@@ -72,7 +72,6 @@ def normalize(p: dict, x: jax.Array) -> jax.Array:
 
 
 def conv_relu(rng, shape, *, width=6, size=3):
-    """Convolution with bias and ReLU."""
     h, w, c = shape
     params = {"w": kernel(rng, size, size, c, width), "b": rng.normal(size=width)}
 

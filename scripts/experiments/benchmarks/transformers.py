@@ -115,7 +115,6 @@ def unrolled_llama(params: Params, tokens: jax.Array) -> jax.Array:
 
 
 def llama_block(x: jax.Array, p: Params) -> jax.Array:
-    """A block of LLaMA: attention and perceptron."""
     h = rms_norm(x, p["scale"])
     q, k, v = (jnp.einsum("btc,chd->bthd", h, p[name]) for name in "qkv")
     x = x + jnp.einsum("bthd,hdc->btc", attention(rotate(q), rotate(k), v), p["o"])

@@ -78,7 +78,6 @@ def read_model(folder: Path) -> tuple[dict[str, Any], Model]:
 
 
 def in_float32(array: np.ndarray) -> np.ndarray:
-    """The array in at least float32."""
     return array.astype(np.promote_types(array.dtype, np.float32), copy=False)
 
 

@@ -12,7 +12,6 @@ from experiments.pages.sentences import number
 
 
 def claims(results: dict) -> str:
-    """The report's section on the claims of the papers."""
     claims = results["claims"]
     papers = {claim["paper"] for claim in claims}
     return (
@@ -36,7 +35,6 @@ def claims_sentence(claims: Sequence[dict]) -> str:
 
 
 def odd_point(results: dict) -> str:
-    """The report's section on the odd point."""
     network, tree = results["odd_point"]["network"], results["odd_point"]["tree"]
     legend = (
         Series("the longest point", SERIES[1], "*"),

@@ -23,7 +23,6 @@ MASKINGS = {"masked": "Without further change", "recalibrated": "With recalibrat
 
 
 def criteria(results: dict) -> str:
-    """The report's section on the pruning criteria."""
     pruning = results["pruning"]
     series = [*NORMALIZATIONS.values(), GAUSSIAN]
     parts = [
@@ -244,7 +243,6 @@ def _masking_table(pruning: dict, kind: str, title: str) -> str:
 
 
 def filters(results: dict) -> str:
-    """The report's section on the distribution of the weights."""
     layers = results["histograms"]
     return paragraphs(
         "Weights of some convolutions of the batch norm network (bars) and the fitted Gaussian of "

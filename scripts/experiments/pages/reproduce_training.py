@@ -17,7 +17,6 @@ from experiments.pages.series import MOMENTS, NORMALIZATIONS
 
 
 def accuracy(results: dict) -> str:
-    """The report's section on the accuracies."""
     training = results["training"]
     final = [training[name]["accuracy"] for name in NORMALIZATIONS] + [training["difference"]]
     seeds = zip(*(over_seeds["values"] for over_seeds in final), strict=True)
@@ -85,7 +84,6 @@ def alpha_sentence(training: dict) -> str:
 
 
 def moments(results: dict) -> str:
-    """The report's section on the moments of a layer's outputs."""
     layer, channels = results["moments"]["layer"], results["moments"]["channels"]
     return paragraphs(
         f"Four moments of the outputs of the {layer} on {results['data']['probe']:,} test images. "
@@ -131,7 +129,6 @@ def moments_sentence(results: dict) -> str:
 
 
 def distances(results: dict) -> str:
-    """The report's section on the covariate shift."""
     return paragraphs(
         "The exact earth mover distance, channel by channel, between the outputs of the "
         f"{results['moments']['layer']} after one epoch and after the next, averaged over "

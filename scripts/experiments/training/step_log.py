@@ -34,7 +34,6 @@ class StepLog:
             files.write(path, "".join(json.dumps(line) + "\n" for line in complete))
 
     def __call__(self, chunk: Chunk) -> None:
-        """Log the mean loss of a chunk."""
         totals = np.ravel(chunk.state.loss)
         losses = totals - (0 if self.step % self.trainer.steps == 0 else self.totals)
         losses, self.totals = losses / (chunk.step - self.step), totals

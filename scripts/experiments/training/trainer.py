@@ -216,7 +216,6 @@ def mesh_of(
 
 
 def platform(mesh: Mesh) -> str:
-    """The platform of a mesh's devices, such as cpu."""
     return mesh.devices.flat[0].platform
 
 

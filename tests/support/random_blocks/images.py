@@ -141,7 +141,6 @@ def pre_activation(p, x):
 
 
 def rows(p, x):
-    """A convolution along each row."""
     return jax.vmap(
         lambda row: lax.conv_general_dilated(
             row, p["w"], (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC")
