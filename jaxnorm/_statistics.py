@@ -51,11 +51,11 @@ def batch_statistics(
 ) -> BatchStatistics:
     """Mean and biased variance of each feature over all axes but the last.
 
-    One pass over the data suffices, because the code first subtracts the mean of about every 128th
-    sample. With a mask, the code first subtracts the mean of all chosen samples. If the mean is 10⁴
-    standard deviations, or if there is an outlier of any size, float32 loses at most the last two
-    of its seven digits. The statistics are in at least float32, whatever the dtype of `x`. If Σ (x
-    − μ)² exceeds the largest float, 3·10³⁸, the variance is NaN.
+    One pass over the data suffices, because the code first subtracts the mean of a subset with
+    about one sample in 128. With a mask, the code first subtracts the mean of all chosen samples.
+    If the mean is 10⁴ standard deviations, or if there is an outlier of any size, float32 loses at
+    most the last two of its seven digits. The statistics are in at least float32, whatever the
+    dtype of `x`. If Σ (x − μ)² exceeds the largest float, 3·10³⁸, the variance is NaN.
 
     Args:
       x: Samples on the leading axes, features on the last.
@@ -178,11 +178,12 @@ def shift_near_mean(
 ) -> tuple[Float[Array, "*batch c"], Float[Array, " c"]]:
     """The difference x − shift in at least float32, and the shift, which is a mean of some samples.
 
-    All shards have the same shift. Without a mask, the shift is the mean of about every 128th
-    sample. With a mask, the shift is the mean of all chosen samples. Let μ and σ² be the mean and
-    the variance of all N samples, and let the shift be the mean of m of them. Then (μ − shift)² ≤
-    (N/m) σ² by the Cauchy–Schwarz inequality. Therefore the variance E[h²] − E[h]² of h = x − shift
-    has a relative error of at most a few hundred roundings, for any outliers and any mean.
+    All shards have the same shift. Without a mask, the shift is the mean of a subset with about one
+    sample in 128. With a mask, the shift is the mean of all chosen samples. Let μ and σ² be the
+    mean and the variance of all N samples, and let the shift be the mean of m of them. Then (μ −
+    shift)² ≤ (N/m) σ² by the Cauchy–Schwarz inequality. Therefore the variance E[h²] − E[h]² of h =
+    x − shift has a relative error of at most a few hundred roundings, for any outliers and any
+    mean.
     """
     h, axes = promote_to_float32(x), tuple(range(x.ndim - 1))
     still = jax.lax.stop_gradient(x)

@@ -7,8 +7,8 @@ from typing import Any
 IDEAL = re.compile(r"ideal (\d\.\d+)")
 LAYER = re.compile(r"(\w*BatchNorm(?:\(bounded\))?) (.*) / flax")
 TIMES = (
-    "Each row compares two programs. The row names both programs, as “first / second”, or the row "
-    "names the first program and the title names the second. We called the two programs in turn, "
+    "Each row compares two programs, “first / second”. If the title of a table names the second "
+    "program, its rows name only the first. We called the two programs in turn, "
     "at most {runs} times each. The times are medians. A ratio is the time of the first program "
     "divided by the time of the second; the table shows the median ratio of neighbouring calls, "
     "with quartiles in parentheses."

@@ -153,7 +153,8 @@ _IMAGENET = replace(
 _LARGE = replace(
     _IMAGENET, epochs=90, batch_size=256, learning_rate=0.1, drops=(1 / 3, 2 / 3), drop_factor=10.0
 )
-# A common baseline for ResNet-50, with a cosine schedule and label smoothing: Goyal et al. (2017).
+# A common baseline for ResNet-50: the learning rate and the warm-up of Goyal et al. (2017), with a
+# cosine schedule and label smoothing.
 _COMPARED = replace(
     _LARGE,
     model="resnet50",

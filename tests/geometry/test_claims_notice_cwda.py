@@ -117,7 +117,7 @@ MUTATIONS = [
         at_other(0, lambda d: d + 1),
         (FIRST, "Lemma 3, Equation 31"),
     ),
-    # functions for ratios of criteria
+    # the variance of a ratio of criteria
     Mutation(pruning.l1_l2_ratio_variance, "exchanged", exchanged, (FIRST,)),
     Mutation(pruning.l1_l2_ratio_variance, "direct halved", shifted(direct=0.5), (FIRST,)),
     Mutation(pruning.l1_l2_ratio_variance, "inverse +10 %", shifted(inverse=1.1), (FIRST,)),

@@ -37,7 +37,7 @@ def copying(shape):
 
 
 class OneKey(nnx.Rngs):
-    """Random streams with one key for every initializer, because new keys make tracing slow."""
+    """Random streams that give all initializers the same key, because new keys slow tracing."""
 
     def params(self):
         return jax.random.key(0)

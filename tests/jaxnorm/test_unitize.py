@@ -162,7 +162,7 @@ def test_gradients(key):
 
 @pytest.mark.parametrize("axis", [0, 1, 2, -3, -2, -1])
 def test_alpha_has_the_size_of_its_axis_and_no_other(axis):
-    """All three axes have different sizes, and only an alpha of the size of its axis fits."""
+    """The three axes have different sizes, so an alpha fits only the axis that `axis` names."""
     x = np.random.default_rng(1).normal(size=(2, 3, 4))
     square = (x**2).sum(axis, keepdims=True)
     for size in (1, 2, 3, 4):

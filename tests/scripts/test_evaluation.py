@@ -32,7 +32,8 @@ def test_every_chunk_of_the_test_images_counts_once_for_every_seed(chunk, device
     """There are fifteen images. The size of a chunk is rounded up to a multiple of `devices`."""
     monkeypatch.setattr(evaluation, "CHUNK", chunk)
     images = random_images()
-    # The last four images have label 0, so an error in the last chunk would change accuracies.
+    # Only the last four images have label 0. If the last chunk were left out or counted twice, the
+    # accuracies would change.
     images = images._replace(y_test=np.where(np.arange(15) < 11, 1, 0).astype(np.int32))
     mesh = trainer.mesh_of(devices)
     x = images.x_test.reshape(15, 16)

@@ -392,7 +392,9 @@ def test_the_command_writes_a_page_of_small_networks(monkeypatch, tmp_path, caps
     assert_as_recorded("runs/filter_settings", condense(results), rtol=5e-3, atol=1e-4)
     assert results["base"] == {"depth": 3, "width": 32, "steps": 300, "batch": 32}
     seconds = [part["seconds"] for part in results["settings"].values()]
-    assert results["seconds"] == pytest.approx(sum(seconds), 1e-8)  # the file has nine digits
+    assert results["seconds"] == pytest.approx(
+        sum(seconds), 1e-8
+    )  # the file's numbers have nine digits
     assert elapsed > results["seconds"] > min(seconds) > 0
     assert "Of 3 settings" in capsys.readouterr().out
     text = (tmp_path / "index.html").read_text()
