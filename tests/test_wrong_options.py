@@ -457,6 +457,9 @@ RAW = {
     "ratios must be a list, such as [0.5]; got 0.5": lambda: channels.sensitivity(
         X, [], measure=jnp.max, ratios=0.5
     ),
+    "ratios must be a list, such as [0.5]; got 0.25": lambda: channels.sensitivity(
+        X, [], measure=jnp.max, ratios=np.float32(0.25)
+    ),
     "batch_sizes must be an int": lambda: pruning.cost(jnp.dot, X, X.T, batch_sizes=["8"]),
     "inputs must hold one batch": lambda: pruning.nnx.prune(
         MLP(inputs=4, widths=(3,), classes=2, rngs=rngs()), budget=0.5

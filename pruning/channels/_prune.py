@@ -10,6 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -402,12 +403,15 @@ def _targets(
     ratios: Any, budget: Any, cost: Any, batch_sizes: Sequence[int]
 ) -> tuple[str, list[int | float]]:
     """The option `ratio` or `budget` of `select`: its name, and its value at each step."""
-    budgets = [budget] if isinstance(budget, int | float) else budget
+    is_array = isinstance(budget, np.generic | jax.Array)
+    is_number = np.ndim(budget) == 0 if is_array else isinstance(budget, int | float)
+    budgets = [budget] if is_number else budget
     kinds = {"ratios": "a list, such as [0.5]", "budget": "a number, such as 0.5, or a list"}
     for (name, kind), numbers in zip(kinds.items(), (ratios, budgets), strict=True):
         if not isinstance(numbers, Iterable) or isinstance(numbers, str):
             raise TypeError(f"{name} must be {kind}; got {numbers!r}")
-    ratios, budgets = list(ratios), list(budgets)
+    # A checkpoint can store numbers of Python, but not numbers of NumPy or JAX.
+    ratios, budgets = (np.asarray(list(numbers)).tolist() for numbers in (ratios, budgets))
     if not budgets:
         if not ratios:
             raise ValueError("ratios, such as [0.5], or a budget must be given; got neither")

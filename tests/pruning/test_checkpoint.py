@@ -164,3 +164,28 @@ def test_like_may_not_mix_the_widths_before_and_after_pruning(tmp_path):
             )
             with pytest.raises(ValueError, match=re.escape(said)):
                 load_pruned(tmp_path, like=jax.tree.unflatten(structure, leaves))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    "targets",
+    [
+        {"ratios": np.array([0.2, 0.5], "float32")},
+        {"ratios": jnp.array([0.2, 0.5], "float32")},
+        {"budget": np.array([50, 30])},
+        {"budget": np.int64(30)},
+        {"budget": jnp.array(0.5)},
+    ],
+)
+def test_a_run_with_numbers_of_numpy_or_jax_resumes(targets, tmp_path):
+    params = {"a": np.ones((2, 8)), "b": np.ones((8, 3))}
+    run = partial(prune, lambda p, x: jnp.tanh(x @ p["a"]) @ p["b"], params, np.ones((2, 2)))
+    steps: list[int] = []
+    options = {"checkpoint_dir": tmp_path, "callback": lambda step, _: steps.append(step)}
+    (numbers,) = targets.values()
+    for found in (run(**targets, **options), run(**targets, **options)):
+        assert found.params["a"].shape == (2, 3 if 30 in np.ravel(numbers) else 4)
+        assert steps == list(range(np.size(numbers)))
+        others: dict[str, Any] = {"step": np.int64(3), "ratios": np.array([0.5], "float32")}
+        save_pruned(tmp_path / "again", found, **others)
+        assert load_pruned(tmp_path / "again").params["a"].shape == found.params["a"].shape

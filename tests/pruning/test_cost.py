@@ -116,8 +116,8 @@ def test_an_empty_batch_and_an_apply_that_does_not_fit_are_refused():
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_one_batch_size_is_a_list_of_one():
-    size: Any = 16
+@pytest.mark.parametrize("size", [16, np.int64(16)])
+def test_one_batch_size_is_a_list_of_one(size: Any):
     with pytest.raises(TypeError, match=r"^batch_sizes must be a list, such as \[16\]; got 16$"):
         pruning.cost(
             lambda params, x: x @ params, np.ones((2, 3)), np.ones((1, 2)), batch_sizes=size

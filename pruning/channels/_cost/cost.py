@@ -92,7 +92,7 @@ def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] =
       12 12 96
     """
     check_apply(apply)
-    if isinstance(batch_sizes, int):
+    if isinstance(batch_sizes, int | np.integer):
         raise TypeError(f"batch_sizes must be a list, such as [{batch_sizes}]; got {batch_sizes}")
     if batch_sizes:
         check_on_host("a timing of cost", params, inputs, instead="leave batch_sizes empty")

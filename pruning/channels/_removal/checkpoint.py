@@ -131,8 +131,8 @@ def write(
     leaves, (paths, shapes) = arrays_of(pruned.params), describe(pruned.params)
     large = pruned.groups[0].parameters.shapes if pruned.groups else shapes
     metadata = {
-        "step": step,
-        "ratios": list(ratios),
+        "step": operator.index(step),
+        "ratios": np.asarray(ratios).tolist(),
         "paths": list(paths),
         "dtypes": [str(leaf.dtype) for leaf in leaves],
         "widths": [list(shape) for shape in shapes],

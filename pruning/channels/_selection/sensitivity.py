@@ -63,7 +63,7 @@ def sensitivity(
     check_on_host("sensitivity", params, instead="call sensitivity before compiling")
     check_function(measure, "measure", "output_error(apply, params, images)")
     check_function(score, "score", "channel_scores")
-    if isinstance(ratios, int | float):
+    if isinstance(ratios, int | float | np.number):
         raise TypeError(f"ratios must be a list, such as [0.5]; got {ratios}")
     scores = score(params, groups)
     check_scores(scores, groups)
