@@ -8,7 +8,7 @@ NAMES = {"accuracy": "top-1", "top_5": "top-5"}
 def percentages(
     fractions: Mapping[str, float], views: Mapping[str, Mapping[str, float]]
 ) -> dict[str, str]:
-    """The columns of a table and their values: first the plain evaluation, then all other views."""
+    """For each column of a table, its accuracy in percent: first `fractions`, then all `views`."""
     shown = {f"{NAMES[key]}, %": fractions[key] for key in NAMES if key in fractions}
     for view, seen in views.items():
         shown |= {f"{view}: {NAMES[key]}, %": seen[key] for key in NAMES if key in seen}

@@ -1,10 +1,10 @@
 """Checkpoints of a training run, which are written in the background and checked when read.
 
-The two newest checkpoints are retained. A checkpoint contains arrays with their checksums, notes,
-and a list of its files with SHA-256 sums, in the format of `sha256sum --check`. If a checksum
-proves that a checkpoint is damaged, the checkpoint is renamed, and the previous checkpoint is used.
-In a bucket of Google Cloud Storage, a checkpoint has no list of its files, and is complete if
-Orbax's last object, `commit_success.txt`, exists.
+The two newest checkpoints are retained. A checkpoint contains arrays, checksums of the arrays,
+notes, and a list of the checkpoint's files with their SHA-256 sums, as `sha256sum` prints them. If
+a checksum proves that a checkpoint is damaged, the checkpoint is renamed, and the previous
+checkpoint is used. In a bucket of Google Cloud Storage, a checkpoint has no list of its files, and
+is complete if Orbax's last object, `commit_success.txt`, exists.
 """
 
 import copy
@@ -37,13 +37,13 @@ NOISE = ("absl", "asyncio", "concurrent.futures")
 
 
 class DamagedError(Exception):
-    """A checksum proves that a checkpoint differs from the saved state; the message says where."""
+    """A file or an array of a checkpoint is missing or differs from what was saved."""
 
 
 class Checkpoints:
     """The checkpoints of one run.
 
-    At its end, the context manager waits until all checkpoints are written.
+    On exit, the context manager waits until all checkpoints are written.
     """
 
     def __init__(self, checkpoint_dir: Path):
@@ -76,10 +76,7 @@ class Checkpoints:
                 raise
 
     def _inode(self) -> int | None:
-        """The inode of a folder; None in a bucket.
-
-        A new folder of the same name has another inode.
-        """
+        """The inode of `dir`, which tells a new folder of the same name apart; None in a bucket."""
         return None if self.remote or not self.dir.is_dir() else self.dir.stat().st_ino
 
     def newest(self) -> int | None:
@@ -125,7 +122,7 @@ class Checkpoints:
         If there is no undamaged state, the result is `like` and None.
 
         Args:
-          like: A state of the same structure, shapes and shardings.
+          like: A state with the structure, shapes and shardings of the saved state.
           log: A function that is called with a line for each damaged checkpoint.
 
         Raises:
@@ -211,13 +208,13 @@ class Checkpoints:
 
 
 def _without_closed_loops(raised: Any) -> None:
-    """Suppress messages of TensorStore's threads about the closed event loop of a failed save."""
+    """Hide "Event loop is closed", an error of TensorStore's threads after a failed save."""
     if str(raised.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(raised)
 
 
 def list_files(folder: Path) -> None:
-    """Write the list of the files in a folder's subfolders, after all files are on the disk.
+    """Sync all files of a checkpoint's folder to the disk; then list the files in its subfolders.
 
     The list leaves out files outside the subfolders, because Orbax changes these files last, for
     example to write the time of the checkpoint.
@@ -231,7 +228,7 @@ def list_files(folder: Path) -> None:
 
 
 def check_files(folder: Path) -> None:
-    """Compare the files of a folder with its list, if it has one.
+    """Compare the files of a folder with the checksums in its file `LIST`, if this file exists.
 
     Raises:
       DamagedError: A file is missing or differs from the list, or the list itself is damaged.
@@ -256,17 +253,17 @@ def sha256(path: Path) -> str:
 
 
 def sums_of(leaves: list[Array]) -> list[int]:
-    """The checksums of arrays on any devices."""
+    """The `checksums` of arrays as Python integers."""
     return [int(value) for value in jax.device_get(checksums(leaves))]
 
 
 @jax.jit
 def checksums(leaves: list[Array]) -> list[UInt32[Array, ""]]:
-    """A checksum of each array's bits and their positions, which does not depend on the sharding.
+    """For each array, a checksum of its bits and their positions, whatever the sharding.
 
-    Elements that do not have 32 bits raise a ValueError. The checksum is the sum of MurmurHash3's
-    finalizer, a bijection, over the elements. If one element changes, the checksum always changes.
-    If several elements change, the checksum remains equal with probability 2⁻³².
+    Elements that do not have 32 bits raise a ValueError. The checksum is the sum over all elements
+    of MurmurHash3's finalizer, a bijection. If one element changes, the checksum always changes. If
+    several elements change, the checksum remains equal with probability 2⁻³².
     """
     return [_checksum(leaf) for leaf in leaves]
 

@@ -30,8 +30,8 @@ def check_evaluations(recipe: Recipe, evaluations: tuple[Evaluation, ...]) -> No
     """Refuse evaluations that are not possible for the data set or the network.
 
     Raises:
-      InputError: The data set is in memory, or the network takes images of one size only, so it
-        cannot evaluate whole images.
+      InputError: The data set is in memory, or the evaluation is of whole images but the network
+        takes images of one size only.
     """
     if evaluations and recipe.dataset not in STREAMED:
         raise InputError(f"--evaluations needs a streamed data set; {recipe.dataset} is in memory")
@@ -43,7 +43,7 @@ def check_evaluations(recipe: Recipe, evaluations: tuple[Evaluation, ...]) -> No
 
 
 def check_trained(out: Path, *, needed: bool) -> None:
-    """If a checkpoint is `needed`, refuse a folder that has none or that does not exist.
+    """Refuse a run without a checkpoint, if a checkpoint is `needed`.
 
     Raises:
       InputError: The folder has no checkpoint.

@@ -80,11 +80,10 @@ def steps_done(state: State) -> int:
 class Clock:
     """A clock that measures the number of images per second in training steps.
 
-    The time of evaluation does not count, nor do the first `skipped` chunks, whose time includes
-    compilation. The clock also measures in which share of an epoch's time the program waited for
-    batches. The epoch's time includes compilation, but not evaluation. While the program waits, an
-    asynchronous device may still compute earlier steps, so the device was idle for at most this
-    share of the time.
+    The speed leaves out evaluation and the first `skipped` chunks, which include compilation. The
+    clock also measures the share of an epoch's time in which the program waited for batches. The
+    epoch's time includes compilation, but not evaluation. The share is an upper bound on the
+    device's idle time, because the device may compute earlier steps while the program waits.
     """
 
     def __init__(self, skipped: int):
@@ -93,7 +92,7 @@ class Clock:
         self.epoch_seconds = self.epoch_waiting = 0.0
 
     def __call__(self, chunk: Chunk) -> None:
-        """Count a chunk; the first `skipped` chunks do not count for the speed."""
+        """Add a chunk to the epoch's time and, after the first `skipped` chunks, to the speed."""
         self.epoch_seconds += chunk.seconds
         self.epoch_waiting += chunk.waiting
         if self.skipped:
@@ -104,7 +103,7 @@ class Clock:
 
     @property
     def speed(self) -> float:
-        """The number of images per second; 0 before the first chunk that counts."""
+        """The number of images per second; 0 until the chunk after the first `skipped` chunks."""
         return self.images / self.seconds if self.images else 0.0
 
     def end_epoch(self) -> float:

@@ -32,7 +32,7 @@ def show(
 ) -> None:
     """Print the cost of a training step on each chip of a topology; the last line is JSON.
 
-    If the layout vmaps seeds, the step trains the networks of all `seeds`.
+    If `layout.vmap_seeds` is true, one step trains the networks of all `seeds`.
 
     Raises:
       InputError: The topology or the data set is unknown, a plugin or a library is not installed, a

@@ -37,7 +37,7 @@ Views = Callable[[Image.Image], Sequence[UInt8[np.ndarray, "h w 3"]]]
 
 
 class View(NamedTuple):
-    """One view of an image, and the number of views of this image."""
+    """A view, such as a crop, of image number `image`, and the number of views of this image."""
 
     image: int
     pixels: UInt8[np.ndarray, "h w 3"]
@@ -132,21 +132,21 @@ def array_evaluator(
 
 
 class RecordEvaluator:
-    """A function of two arguments: a network, and a function that returns the views of an image.
+    """Computes accuracies from a network and a function that returns the views of an image.
 
-    A call returns the shares of test images that are classified correctly. The logits of an image
-    are the mean over the views of the image. Views may have any sizes; views of equal size are
-    batched over images. Every process evaluates its own part of the images on its own devices, with
-    a copy of the network.
+    The logits of an image are the mean of the logits of its views. Views may have any sizes; views
+    of equal size are batched over images. Every process evaluates its own part of the images on
+    its own devices, with a copy of the network.
     """
 
     def __init__(self, logits: Logits, records: Records, recipe: Recipe, mesh: Mesh, workers: int):
-        """Prepare the programs, one for each size of views.
+        """Prepare the program, which is compiled once for each size of views.
 
         Args:
           logits: A function of a network and a batch of standardized images.
           records: Data set, of which only the test images are used.
-          recipe: The recipe whose batch and crop show how many pixels fit in memory.
+          recipe: The recipe, whose batch size and crop give the number of pixels in a batch of
+            views.
           mesh: The mesh on which networks are placed.
           workers: Number of processes that decode.
         """
@@ -171,7 +171,7 @@ class RecordEvaluator:
         )
 
     def __call__(self, network: Network, views: Views) -> dict[str, float]:
-        """The shares of images whose label is the most likely class, or is in the top five."""
+        """The top-1 and the top-5 accuracy on the test images."""
         network = self._whole(network)
         network = jax.tree.map(lambda a: np.asarray(a.addressable_data(0)), network)
         scores, labels = self._scores(jax.device_put(network, self._replicated), views)
@@ -183,7 +183,7 @@ class RecordEvaluator:
         return {"accuracy": accuracy, f"top_{TOP}": top}
 
     def _scores(self, network: Network, views: Views) -> tuple[np.ndarray, np.ndarray]:
-        """The mean logits over the views of each image of this process, and the labels."""
+        """For each image of this process, the mean logits over its views, and its label."""
         images = range(self._shard.process, len(self._records.test), self._shard.processes)
         scores = np.zeros((len(images), self._records.classes))
         labels = np.zeros(len(images), np.int64)

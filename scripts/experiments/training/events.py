@@ -17,17 +17,17 @@ Event, SessionLog = (vars(event_pb2)[name] for name in ("Event", "SessionLog"))
 
 
 class EventLog:
-    """A file of TensorBoard's events, from a given epoch on."""
+    """A file of TensorBoard's events, for the epochs after one start of a run."""
 
     def __init__(self, folder: Path, first: int):
         """Open the file.
 
-        The first event tells TensorBoard to leave out events of earlier files from epoch `first`
-        on, which an interrupted run wrote after its checkpoint.
+        The first event tells TensorBoard to ignore the events of older files from epoch `first` on.
+        An interrupted run wrote these events after its last checkpoint.
 
         Args:
-          folder: The folder for the files of all starts of a run.
-          first: The first epoch of this start.
+          folder: The folder with one file for each start of the run.
+          first: The first epoch after this start.
         """
         self.folder = folder
         storage.make_folder(folder)

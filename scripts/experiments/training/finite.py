@@ -11,10 +11,10 @@ from experiments.training.checkpoints import Checkpoints
 
 
 def check_finite(part: str, values: Any, step: int, checkpoints: Checkpoints) -> None:
-    """End a run that diverges.
+    """End the run if an element of `values` is infinite or NaN.
 
     Raises:
-      InputError: An element of `values` is not finite. The message calls the values `part`.
+      InputError: An element is not finite; the message calls the values `part`.
     """
     if is_finite(values):
         return

@@ -35,7 +35,7 @@ Measure = Callable[[State], dict[str, Any]]
 
 
 class Trained(NamedTuple):
-    """The networks after their last epoch, the metrics of every epoch by seed, and evaluations."""
+    """The trained networks, the metrics of each seed after every epoch, and final evaluations."""
 
     state: State
     lines: list[Lines]
@@ -67,7 +67,7 @@ class View(Protocol):
     """A display of the progress of a run."""
 
     def log(self, line: str) -> None:
-        """Show a line above the bar."""
+        """Show a line above the progress bar."""
 
     def update(self, steps: int, description: str, numbers: str) -> None:
         """Show the finished steps over all seeds, the seeds in training, and their metrics."""
@@ -159,7 +159,7 @@ class Profiling:
 def trace_folder(out: Path) -> Path:
     """The folder of a run's trace, next to its metrics.
 
-    If OUT is in a bucket, the result is a new local folder.
+    If `out` is in a bucket, the result is a new temporary folder on this machine.
     """
     return Path(tempfile.mkdtemp(prefix="profile-")) if is_remote(out) else out / "profile"
 
@@ -224,7 +224,7 @@ def log_epoch(
 ) -> None:
     """Evaluate the networks at the end of an epoch, and log the metrics of each seed.
 
-    For streamed data, the line also shows how long the program waited for data.
+    For streamed data, also show how long the program waited for data.
     """
     if not chunk.ends_epoch:
         return

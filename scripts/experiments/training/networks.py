@@ -34,8 +34,8 @@ def network(
       shape: Height, width and channels of the images.
       streamed: Whether to build a network for large images, which are read from the disk during
         training, as for ImageNet. If false, the network is for small images.
-      statistics: The options of batch norm and unitized layers, for statistics over several
-        devices.
+      statistics: Options of batch norm and unitized layers that say over which devices statistics
+        are computed.
       key: Key of the initial weights.
 
     Raises:

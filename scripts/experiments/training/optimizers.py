@@ -1,6 +1,6 @@
 """Optimizers and learning-rate schedules of recipes.
 
-The optimizers are the unitization paper's nesterov, and the optimizers of Optax whose only required
+An optimizer is `nesterov`, from the unitization paper, or an optimizer of Optax whose only required
 argument is a learning rate.
 """
 

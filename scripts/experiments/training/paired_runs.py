@@ -1,4 +1,4 @@
-"""Trains networks of two normalizations from the same weights, and measures them at every epoch."""
+"""Trains networks with two normalizations from equal weights, and measures them at every epoch."""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,14 +29,14 @@ PROBE = 1000  # Number of test images for which the outputs of a layer are measu
 class History(NamedTuple):
     """The measurements of one network at the end of every epoch.
 
-    `moments` and `distances` are of the outputs of the last normalization layer for the probe
-    images, channel by channel.
+    `moments` and `distances` describe each channel of the last normalization layer's outputs for
+    the probe images.
 
     Attributes:
       loss: The training loss.
       accuracy: The accuracy on all test images.
-      moments: Mean, variance, skewness and kurtosis. The first entry is of the untrained network,
-        so there is one entry more than epochs.
+      moments: Mean, variance, skewness and kurtosis. The first entry belongs to the untrained
+        network, so there is one entry more than epochs.
       distances: The earth mover distance between the outputs before and after the epoch.
     """
 
@@ -47,7 +47,7 @@ class History(NamedTuple):
 
 
 class Program(NamedTuple):
-    """The compiled functions for one normalization, which its seeds share.
+    """The compiled functions of the networks with one normalization, shared by all seeds.
 
     Attributes:
       trainer: The trainer of the network.
@@ -126,7 +126,7 @@ def train(program: Program, seed: int, out: Path, view: loop.View) -> tuple[Stat
 
 
 def _measure(program: Program, state: State) -> loop.Measure:
-    """Return a function that measures moments, and distances to the outputs one epoch before."""
+    """Return a function that measures the outputs' moments and distances to the last outputs."""
     outputs = program.outputs(state)
 
     def measure(state: State) -> dict[str, Any]:

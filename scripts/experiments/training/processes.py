@@ -1,4 +1,4 @@
-"""Connects the processes of one run, and makes the processes' joint decisions."""
+"""Connects the processes of one run, and makes decisions that are equal in all processes."""
 
 import ctypes
 import os
@@ -68,7 +68,7 @@ def _aborted(_: int) -> None:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Raise one sentence for failures that other processes cause.
+    """Turn exceptions that another process causes into an `InputError` of one sentence.
 
     A computation of several processes fails if one of these processes has ended. Other exceptions
     are raised unchanged.
@@ -87,7 +87,7 @@ def together() -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """XLA's message without source locations, and with each repeated prefix only once."""
+    """The first line of XLA's message, without source locations and without repeated parts."""
     lines = SOURCE.sub("", str(error)).strip().splitlines() or [type(error).__name__]
     parts = [part for part in re.split(r":\s+", lines[0].rstrip(": ")) if part]
     return ": ".join(dict.fromkeys(parts))[:300]

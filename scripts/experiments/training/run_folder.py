@@ -28,13 +28,13 @@ def prepare(
 ) -> None:
     """Write the recipe of a run, or check that the folder has a run of the same recipe.
 
-    A run whose rate is constant may be continued for more epochs.
+    A run with a constant learning rate may be continued for more epochs.
 
     Args:
       out: The folder of the run, which must exist.
       recipe: Recipe of the run.
       data: The data set.
-      vmapped_seeds: The number of seeds in one program.
+      vmapped_seeds: The number of seeds that one program trains.
       images: The number of training images, if not all images of the data set are used.
       init_from: A digest of the initial weights, if they come from another run.
 
@@ -73,7 +73,7 @@ def prepare(
 
 
 def more_epochs(out: Path, recipe: Recipe, existing: dict[str, Any]) -> dict[str, int]:
-    """The larger number of epochs of a recipe, if the existing run may continue until this number.
+    """The recipe's number of epochs, if it is larger than the number of the run in `out`.
 
     Raises:
       InputError: Only the number of epochs differs and is larger, but the learning rate depends on
@@ -93,7 +93,7 @@ def more_epochs(out: Path, recipe: Recipe, existing: dict[str, Any]) -> dict[str
 
 
 def agree(some: dict[str, Any], existing: dict[str, Any]) -> bool:
-    """Whether the named settings equal the settings in a file."""
+    """Whether every setting in `some` has the same value in `existing`."""
     return all(existing.get(name) == value for name, value in json.loads(json.dumps(some)).items())
 
 
@@ -110,7 +110,7 @@ def has_trained(out: Path) -> Path | None:
 
 
 def refuse_others(out: Path, existing: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Refuse settings that differ from the existing settings of the folder, and name them.
+    """Raise an error that names all settings that differ from the folder's existing settings.
 
     Raises:
       InputError: A setting differs.
@@ -135,7 +135,7 @@ def same_data(out: Path, data: Images | Records) -> None:
     """Record the data of the runs in a folder, or check that the data set has not changed.
 
     Raises:
-      InputError: The folder has recorded other contents of the data set.
+      InputError: The data set that was recorded in the folder had other contents.
     """
     path, current = out / "data.json", identity(data)
     known = files.read_json(path, dict) or {}
@@ -147,7 +147,7 @@ def same_data(out: Path, data: Images | Records) -> None:
 class MetricsLog:
     """The metrics of a seed's epochs.
 
-    The main process writes the metrics to a file, and to a file for TensorBoard.
+    The main process writes the metrics to metrics.jsonl and to a file for TensorBoard.
     """
 
     def __init__(self, folder: Path, lines: Lines, log: Callable[[str], None]):
@@ -155,7 +155,7 @@ class MetricsLog:
 
         Args:
           folder: Folder of the seed.
-          lines: The lines of the epochs before the checkpoint, as the checkpoint stores them.
+          lines: The metrics of each epoch before the checkpoint, from the checkpoint.
           log: A function that is called with a line of text if the file lacks any of `lines`.
         """
         self.path, self.lines = folder / "metrics.jsonl", lines
@@ -187,7 +187,7 @@ class MetricsLog:
 
 
 def read_lines(path: Path) -> Lines:
-    """The complete lines of a file before the first damaged line; none if there is no file."""
+    """The values of a file of JSON lines, up to the first invalid line; none without a file."""
     lines = []
     for text in (files.read_bytes(path) or b"").splitlines():
         try:

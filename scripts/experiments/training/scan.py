@@ -1,9 +1,9 @@
 """Trains small networks outside the recipes, as one compiled program.
 
 In `Trainer`, a recipe fixes initialization, optimizer and the order of batches, and the training
-returns to Python after every few steps. The experiments that use this module choose initialization,
-optimizer and batches themselves, and a step takes less time than a call from Python, so one scan
-takes all steps. `vmap` can batch the scan.
+returns to Python after every few steps. The experiments that use this module choose all three
+themselves. One scan takes all steps, because a step takes less time than a call from Python. To
+train several networks, apply `vmap`.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def scan_steps(
     optimizer_state: Any,
     batches: Any,
 ) -> tuple[Any, Any]:
-    """Take one step for each batch, and return the last parameters and optimizer state.
+    """Take one step for each batch; return the final parameters and the final optimizer state.
 
     Args:
       loss: A function of parameters and a batch.

@@ -44,8 +44,8 @@ def train_step(
       optimizer: Optimizer, whose state is part of `State`.
       graph: The network in training, without its arrays.
       mesh: A mesh with one axis, `data`, over which batches are sharded.
-      microbatches: Number of parts into which a device's images are divided. Every part is
-        normalized by the statistics of all images.
+      microbatches: Number of parts into which a device's images are divided. Normalization uses the
+        statistics of all parts together.
     """
     steps = loader.count // recipe.batch_size
     gradient_of = _gradient(recipe, loader, graph, mesh, microbatches)
@@ -88,7 +88,7 @@ def clip_alpha(params: Any) -> Any:
 
 
 def cast(tree: Any, recipe: Recipe) -> Any:
-    """The `tree` of parameters or images in the precision of the computation."""
+    """The `tree` of parameters or images, cast to the recipe's precision."""
     return jax.tree.map(lambda a: a.astype(recipe.precision), tree)
 
 
@@ -133,9 +133,9 @@ def _gradient(
     """A function that returns loss, new statistics and gradient.
 
     The arguments of the function are parameters, statistics, images, labels and the random draws of
-    the augmentation. Every device differentiates the mean loss of its own images. The function that
-    is differentiated casts the parameters to the precision of the computation, so the gradient is
-    already float32 when it is averaged over the devices.
+    the augmentation. Every device differentiates the mean loss of its own images. The parameters
+    are cast to the recipe's precision inside the differentiated function, so the gradient is
+    float32 before it is averaged over the devices.
     """
     axes = ("data",) if mesh.size > 1 else ()  # on a single device, no collectives are needed
     loss_of = partial(cross_entropy, smoothing=recipe.label_smoothing)

@@ -169,7 +169,7 @@ def newest_state(trainer: Trainer, seeds: Seeds, run: Path) -> State:
 
 
 def data_shapes(data: dict[str, Any]) -> Images | Records:
-    """A data set without images, with the sizes from recipe.json."""
+    """A data set without real images, whose sizes are the entry `data` of recipe.json."""
     if data["shape"] is None:
         splits = range(data["train"]), range(data["test"])
         return Records(data["name"], "", data["classes"], *splits)

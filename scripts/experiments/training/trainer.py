@@ -2,8 +2,8 @@
 
 A state contains everything that a step changes, and the number of finished steps. Batches, crops
 and flips depend only on the seed and the number of finished steps, so a run that is resumed from
-any state ends with the same bits. If seeds are trained by vmap, they are one program, and each leaf
-of their state has an axis of seeds.
+any state ends with the same bits. If seeds are trained by vmap, one program trains all seeds, and
+each leaf of the state has an axis of seeds.
 """
 
 import time
@@ -44,8 +44,8 @@ class Layout(NamedTuple):
       remat: Whether the inside of each block is recomputed in the backward pass.
       vmap_seeds: Whether several seeds train as one program.
       workers: Number of processes that read images, for streamed data sets.
-      microbatches: Number of parts into which a device's images of a step are divided. Every part
-        is normalized by the statistics of all images.
+      microbatches: Number of parts into which a device's images of a step are divided.
+        Normalization uses the statistics of all parts together.
     """
 
     shard_state: bool = False
@@ -82,8 +82,8 @@ class Trainer:
           layout: The layout; by default one seed, replicated state and no rematerialization.
 
         Raises:
-          InputError: A batch cannot be divided evenly, or is larger than the data set, there are
-            too many steps, or two options exclude each other.
+          InputError: A batch cannot be divided evenly over devices and parts, a batch is larger
+            than the data set, the run has too many steps, or two options exclude each other.
         """
         layout = layout or Layout()
         self.recipe, self.vmaps_seeds = recipe, layout.vmap_seeds
@@ -154,7 +154,7 @@ class Trainer:
         return self._loader.epoch(self._seed_array(seeds), epoch, step)
 
     def advance(self, state: State, batches: Any, seeds: Seeds, count: int) -> State:
-        """The state after `count` more steps of the epoch with these `batches`; donates `state`."""
+        """Take `count` more steps of the epoch of `batches`; `state` is donated."""
         seed = self._seed_array(seeds)
         if self._scans:
             return self._take_steps(state, self._device_batch(batches), seed, count)
@@ -181,7 +181,7 @@ class Trainer:
         return {view: self._evaluate(network, view)[0] for view in views}
 
     def lower(self, seeds: Seeds = (0, 1)) -> jax.stages.Lowered:
-        """The program of a step before compilation; without vmap, the step is of the first seed."""
+        """The lowered program of a step for all `seeds` or, without vmap, for the first seed."""
         seed = self._seed_array(seeds)
         shapes = self._state_shapes
         if self.vmaps_seeds:
@@ -204,7 +204,8 @@ def mesh_of(
     Args:
       devices: The number of devices; by default all.
       available: The devices to choose from; by default the devices of all processes.
-      axis_type: Whether XLA propagates shardings (Auto) or JAX does, in types (Explicit).
+      axis_type: With Auto, XLA propagates shardings; with Explicit, JAX does so in the arrays'
+        types.
 
     Raises:
       InputError: `devices` is less than 1, or fewer devices exist.
@@ -270,7 +271,7 @@ def _init_state(
 def _statistics_options(recipe: Recipe, devices: int) -> dict[str, Any]:
     """The options of a layer that normalizes each group of the batch by its own statistics.
 
-    A group is either a part of a device's images, or is spread over several devices.
+    A group is either a part of one device's images, or all images of several devices.
     """
     groups = recipe.statistics_groups
     if groups % devices == 0:

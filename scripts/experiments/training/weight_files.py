@@ -59,7 +59,7 @@ def name(path: Path) -> str:
 
 
 def check_fits(model: CifarResNet, images: Images) -> None:
-    """Refuse images whose number of channels or classes differs from the network's number."""
+    """Refuse a data set whose number of channels or classes differs from the network's."""
     given = model.stem.kernel.shape[-2], model.head.kernel.shape[-1]
     if given != (found := (images.x_train.shape[-1], images.classes)):
         raise InputError(
@@ -69,7 +69,7 @@ def check_fits(model: CifarResNet, images: Images) -> None:
 
 
 def _untrained_network(kernels: Mapping[str, np.ndarray]) -> CifarResNet:
-    """An untrained network with the depth, image channels and classes that the kernels have."""
+    """An untrained network with the depth, channels and classes that `kernels` imply."""
     if not {"conv1", "linear"} <= set(kernels):
         raise ValueError(f"its kernels are {', '.join(list(kernels)[:3])}, ...")
     convolutions = sum(kernel.ndim == 4 for kernel in kernels.values())
@@ -78,7 +78,7 @@ def _untrained_network(kernels: Mapping[str, np.ndarray]) -> CifarResNet:
 
 
 def _variables(model: Any) -> Iterator[tuple[str, Any]]:
-    """The parameters and running statistics of a network, from arrays with PyTorch's names."""
+    """For each parameter and running statistic of a network, PyTorch's name and the variable."""
     layers = [("conv1", model.stem, "bn1", model.stem_norm)]
     per_stage = len(model.blocks) // 3
     for k, block in enumerate(model.blocks):
