@@ -29,7 +29,7 @@ WIDTH, LAYERS, DRAWS, DRAWN = 1000, 400, 4, 10
 
 
 def measure(name: str) -> dict[str, Any]:
-    """Measure one activation: the map of angles, its fixed point, batches, and random networks."""
+    """Measure an activation by its kernel map, by states of batches, and by random networks."""
     function, kinks = ACTIVATIONS[name]
     with jax.enable_x64(True):
         kernel = jax.jit(mean_field.kernel_map, static_argnums=(0, 1))(function, kinks)
@@ -46,7 +46,7 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def batch(n: int, name: str) -> dict[str, Any]:
-    """The odd and the symmetric Gram matrix of n samples, and the stability of both."""
+    """The odd and the symmetric Gram matrix of n samples, and how stable each matrix is."""
     function, kinks = ACTIVATIONS[name]
     odd = odd_points.odd_stability(n, function, kinks)
     walk = odd_points.spread_distribution(n, WIDTH, function, kinks)
@@ -63,8 +63,8 @@ def batch(n: int, name: str) -> dict[str, Any]:
 def networks(function: Callable) -> dict[str, Any]:
     """Measurements after the last layer of random networks of finite width.
 
-    The first sample starts four times as long as all other samples. The result has means and
-    standard errors, over networks, of the values of `odd_point`.
+    In the input, the first sample is four times as long as the other samples. The result has means
+    and standard errors, over networks, of the values of `odd_point`.
     """
     rng = np.random.default_rng(0)
     ends = [_network(function, rng) for _ in range(DRAWS)]

@@ -58,9 +58,8 @@ def measure(
 
 
 def kernels_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, dict[str, np.ndarray]]:
-    """The kernels of the convolutions.
-
-    Without convolutions, the result has the kernels of the dense layers, with a filter per neuron.
+    """The kind of the layers, which is convolutions if there are any, and the kernels of these
+    layers.
     """
     convolutions = {name: w for name, w in parameters.items() if w.ndim > 2}
     dense = {name: w for name, w in parameters.items() if w.ndim == 2}
@@ -118,9 +117,10 @@ def unfit(v: np.ndarray, ratio: float) -> str | None:
 def shape_group(
     layers: dict[str, np.ndarray], *, ratio: float, gaussian_layers: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The measurements of the layers of one shape, and the band of Gaussian layers of this shape.
+    """The measurements of the layers of one shape, and quantiles over Gaussian layers of this
+    shape.
 
-    Each program is compiled once.
+    Each program is compiled only once for all these layers.
     """
     n, dims = next(iter(layers.values())).shape
     rng = np.random.default_rng(0)
@@ -147,7 +147,7 @@ def _layer(
 ) -> dict[str, Any]:
     """The rankings and tests of a layer.
 
-    `drawn` has the similarities of Gaussian layers of the same shape.
+    `drawn` holds the similarities of the criteria in Gaussian layers of the same shape.
     """
     scores = _scores(v)
     alike = _similarity(scores, ratio)
@@ -223,8 +223,8 @@ _tested = jax.jit(tests_of, compiler_options=QUICK)
 def judge(layers: list[dict[str, Any]]) -> None:
     """Add to each layer the names of the tests that reject the layer at `LEVEL`.
 
-    For each test, Holm's correction covers all layers. The name "mean" is added if the uncorrected
-    test of equivalence does not show that the mean is near 0.
+    For each test, Holm's correction covers all layers. The name "mean" is added if a test of
+    equivalence, without Holm's correction, does not show that the mean weight is near 0.
     """
     for layer in layers:
         layer["fails"] = []

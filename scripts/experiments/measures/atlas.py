@@ -3,7 +3,7 @@
 Networks of one task and seed start from the same weights and see the same batches. Shifts are exact
 earth mover distances of three layers' outputs for held-out images or texts. The layers normalize by
 statistics of the whole training set, so only changes of the weights cause a shift. Normalizers
-differ in scale, so a shift is divided by the root of the sum of the features' variances.
+differ in scale, so a shift is divided by the square root of the sum of the features' variances.
 """
 
 import pydoc_data.topics
@@ -86,7 +86,7 @@ class ConvNet(nnx.Module):
 def _patches(x: Float[Array, "n h w c"], stride: int) -> Float[Array, "n h2 w2 c9"]:
     """Every 3×3 patch as a vector.
 
-    A product of patches is many times faster than XLA's CPU convolution.
+    Multiplying the patches by a matrix is many times faster than XLA's CPU convolution.
     """
     _, h, w, _ = x.shape
     x = jnp.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)])
@@ -97,7 +97,7 @@ def _patches(x: Float[Array, "n h w c"], stride: int) -> Float[Array, "n h2 w2 c
 class Reader(nnx.Module):
     """A causal transformer of two blocks over characters.
 
-    Each branch begins with a normalization.
+    Each residual branch begins with a normalizer.
     """
 
     def __init__(self, *, norm: Norm, rngs: nnx.Rngs):
@@ -134,7 +134,7 @@ def _unitized(per_pixel: bool, num_features: int, *, rngs: nnx.Rngs, **options: 
 
 
 def _bounded_factor(alpha: Array, square: Array) -> Array:
-    """Equation 9, with alpha clipped to the range [0.1, 1], in which outputs are bounded."""
+    """The unitization paper's Equation 9 with alpha clipped to [0.1, 1], which bounds outputs."""
     return bounded(jnp.clip(alpha, 0.1, 1), square)
 
 
@@ -364,8 +364,7 @@ def certificate(
     Before and after the epoch, β and β′ are the biases, and M and M′ are radii: the largest norms
     of a sample's outputs without biases.
 
-    If a sample consists of P vectors, its radius is √P times the radius of one vector, and the
-    distance of its biases is √P times the distance for one vector.
+    If a sample consists of P vectors, M, M′ and ‖β − β′‖ are √P times their values for one vector.
     """
     pixels = int(np.prod(shape[1:-1]))
 
@@ -390,7 +389,7 @@ def certificate(
 
 
 def runs(seeds: int) -> Iterator[tuple[str, str, int]]:
-    """The task, normalizer and seed of every run; runs that are compared are neighbors."""
+    """The task, normalizer and seed of every run; runs of one task and seed follow each other."""
     for seed in range(seeds):
         for name in TASKS:
             for normalizer in NORMS:

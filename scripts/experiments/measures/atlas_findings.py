@@ -19,9 +19,9 @@ Runs = Sequence[Mapping[str, Any]]
 
 
 def shift_of(run: Mapping[str, Any], what: str) -> float:
-    """The shift of a run, a geometric mean over layers and epochs of distances between outputs.
+    """The distance between a layer's outputs: the geometric mean over a run's layers and epochs.
 
-    A distance is divided by the square root of the sum of the outputs' variances.
+    Each distance is divided by the square root of the sum of the outputs' variances.
     """
     relative = [
         layer[what] / layer["spread"]
@@ -58,7 +58,7 @@ def findings(runs: Runs) -> dict[str, Any]:
 
 
 def comparisons(runs: Runs) -> list[list[Mapping[str, Any]]]:
-    """For each task and seed with runs of all normalizers, these runs, sorted by normalizer."""
+    """The runs of each task and seed that has runs of all normalizers, sorted by normalizer."""
     found = defaultdict(dict)
     for run in runs:
         found[run["task"], run["seed"]][run["normalizer"]] = run
@@ -103,7 +103,7 @@ def _about_mean(a: Float[np.ndarray, "s n"]) -> Float[np.ndarray, "s n"]:
 def interval(
     x: Float[np.ndarray, "groups n"], y: Float[np.ndarray, "groups n"]
 ) -> dict[str, float]:
-    """The correlation of x and y, and an interval from a bootstrap that resamples groups."""
+    """The correlation of x and y, and an interval from a bootstrap that resamples their rows."""
     rng = np.random.default_rng(0)
     # If a draw repeats a single group, x or y may be constant, so the draw has the correlation NaN
     # and is left out.

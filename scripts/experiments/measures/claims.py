@@ -35,7 +35,7 @@ def quick_results(seed: int) -> list[dict[str, Any]]:
 
 
 def quick_claims() -> list[Claim]:
-    """The claims whose printed form is false, with only their quick checks."""
+    """The claims whose printed form is rejected by a quick check, with only their quick checks."""
     trimmed = (
         replace(
             claim,
@@ -123,7 +123,7 @@ def measure(
 
 @contextmanager
 def writing(out: Path, remains: str) -> Iterator[None]:
-    """Turn an `OSError` into an `InputError`, whose message ends with the results that remain."""
+    """Turn an `OSError` into an `InputError`, whose message ends with the text `remains`."""
     try:
         yield
     except OSError as error:
@@ -191,7 +191,7 @@ def _file(function: Callable) -> str:
 def _bounds(check: claims.Check, prediction: float) -> dict[str, Any]:
     """The bounds with which a check compares its number.
 
-    For computed values, `side` and `against` are None.
+    If the check compares computed values, `side` and `against` are None.
     """
     if isinstance(check, claims.Computed):
         computed = {"relation": check.relation, "tolerance": check.tolerance}

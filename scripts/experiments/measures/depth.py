@@ -8,8 +8,8 @@ last hidden layer for the first batch, before training. Accuracies are measured 
 samples, after training.
 
 Deep networks without batch norm learn if they start from He et al.'s weights, but not if they start
-from PyTorch's default weights. Deep networks with batch norm learn. Only in networks with batch
-norm is the rank 128 at all depths.
+from PyTorch's default weights. Deep networks with batch norm learn. The rank is 128 at all depths
+only in networks with batch norm.
 """
 
 import itertools
@@ -139,7 +139,7 @@ def measure(
     *,
     path: Path | None = None,
 ) -> dict[str, dict[str, list]]:
-    """Accuracies, numerical ranks and effective ranks for each kind of network, (depths, runs).
+    """For each kind of network, accuracies and two ranks, each as a nested list (depths, runs).
 
     Args:
       images: The training images of all networks.

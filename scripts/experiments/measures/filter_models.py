@@ -1,9 +1,9 @@
 """The rankings of trained filters by l1 and l2, and the predictions of three models of filters.
 
-The first model has Gaussian filters. The second model has independent weights of a fitted shape,
-and a fitted spread of scales. The third model also has a fitted effective dimension. A fourth
-model, `logs`, has two normal variables with the measured correlation of log l1 and log l2. This
-fourth model shows how exact predictions can be.
+The first model has Gaussian filters. In the second model, weights are independent; the shape of
+their distribution and the spread of the filters' scales are fitted. The third model also fits an
+effective dimension of the filters. A fourth model, `logs`, has two normal variables with the
+measured correlation of log l1 and log l2. This fourth model shows how exact predictions can be.
 """
 
 from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ def layer(v: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def predict(rho: float, n: int, rng: np.random.Generator) -> dict[str, Any]:
-    """Expected values for n draws of two normal variables, with a 95 % interval of Spearman's ρ."""
+    """Expected rank statistics of n draws of two normal variables with the correlation `rho`."""
     x = rng.standard_normal((DRAWS, 2, n))
     pair = np.stack([x[:, 0], rho * x[:, 0] + (1 - rho**2) ** 0.5 * x[:, 1]], 1)
     ranks = pair.argsort(-1).argsort(-1) - (n - 1) / 2
@@ -95,7 +95,7 @@ def network(kernels: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def table_4(others: Mapping[str, Any]) -> dict[str, Any]:
-    """How much of the accuracy differences between criteria the expected overlap explains.
+    """The share of accuracy differences between criteria that is explained by the expected overlap.
 
     Args:
       others: The results of `scripts/prune.py`, by name.

@@ -1,4 +1,4 @@
-"""Measures how far filters of small networks are from Gaussian filters, for each setting."""
+"""Measures how far the filters of small networks are from Gaussian, for each training setting."""
 
 import math
 import time
@@ -90,7 +90,7 @@ def run_tests(kernels: list[Float[np.ndarray, "seeds 3 3 cin cout"]]) -> Iterato
 
 @cache
 def gaussian(n: int, dims: int) -> tuple[Float[Array, " draws"], float]:
-    """The rank correlations of l1 and l2 in Gaussian layers of a shape, with the expected value."""
+    """Spearman's ρ of l1 and l2 in each of many Gaussian layers, and its expected value."""
     v = jax.random.normal(jax.random.key(0), (GAUSSIAN_LAYERS, n, dims), jnp.float32)
     return _rank_correlation(v), float(pruning.expected_spearman(n, dims, ("l1", "l2")))
 
@@ -123,7 +123,7 @@ def summaries(found: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def summary(setting: dict[str, Any]) -> dict[str, Any]:
-    """Means over layers and then over seeds, and the number of layers that each test rejects."""
+    """The mean of each measure over layers and seeds, and how many layers each test rejects."""
     seeds = range(len(setting["accuracy"]))
 
     def over(rows: list[Row]) -> dict[str, Any]:

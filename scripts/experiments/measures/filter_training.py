@@ -1,4 +1,4 @@
-"""Trains a small network whose convolutions follow given settings; all seeds are trained by vmap.
+"""Trains a small convolutional network with a given `Setting`; all seeds are trained by vmap.
 
 The network has a convolution of 8×8 images, a mean pooling, and convolutions of equal width, each
 with batch norm and ReLU. After the convolutions, the network has a mean over pixels and a dense
@@ -113,7 +113,7 @@ def init(key: Key[Array, ""], setting: Setting) -> Params:
 def convolve(x: Float[Array, "n h w c"], kernel: Float[Array, "3 3 c d"]) -> Array:
     """A convolution as a product with patches.
 
-    Under vmap over kernels, the convolution remains a product.
+    If `vmap` batches the kernels, the product remains a matrix product.
     """
     _, height, width, _ = x.shape
     padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))

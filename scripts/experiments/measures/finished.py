@@ -10,7 +10,7 @@ from experiments.measures.provenance import digest, packages
 
 
 class Finished:
-    """The finished parts of a run; each part is written to the file at once.
+    """The finished parts of a run; each part is written to the file as soon as it is finished.
 
     Attributes:
       parts: Finished parts by name. If the file was written with other settings, code or versions,

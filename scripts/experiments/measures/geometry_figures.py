@@ -1,7 +1,7 @@
 """The numbers of Figures 3 to 8 of Nachum et al., as floats and lists.
 
-The inputs of the networks are Gaussian. We chose the sizes, because the text of the paper gives
-none.
+The inputs of the networks are Gaussian. We chose the widths and the numbers of samples, because the
+text of the paper gives none.
 """
 
 from collections.abc import Callable
@@ -149,7 +149,7 @@ def figure_6(seed: int) -> dict[str, Any]:
 
 
 def figure_7_and_8() -> dict[str, Any]:
-    """Figures 7 and 8: the children of a neuron that has two values, and of one that has three."""
+    """Figures 7 and 8: the children of one neuron with two values and one with three values."""
     rows = {"7": jnp.array([0.0, 0, 0, 1, 1]), "8": jnp.array([0.0, 0, 2, 3, 3])}
     return {
         figure: {
@@ -165,8 +165,8 @@ def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: in
     """Test accuracy by epoch of two kinds of MLPs, with `runs` networks of each kind.
 
     Both kinds have `points` hidden neurons, the same second layer, the same batches and Adam at
-    1e-3. The first layer starts with one neuron for each of the first training images in one kind,
-    and with He's initialization in the other kind.
+    1e-3. In one kind, the first layer starts with one neuron for each of the first `points`
+    training images. In the other kind, it starts with He's initialization.
     """
     images = datasets.load("digits")
     vectors = jnp.asarray(images.x_train[:points].reshape(points, -1))

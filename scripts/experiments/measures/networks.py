@@ -1,6 +1,6 @@
 """Measurements of trained networks: moments, rankings by criteria, and accuracies after masking.
 
-The functions whose results are dictionaries of Python values return parts of `results.json`.
+Functions that return dictionaries of Python values compute parts of `results.json`.
 """
 
 import math
@@ -27,7 +27,7 @@ Kernels = dict[str, Float[Array, "h w cin cout"]]
 
 
 class OverSeeds(TypedDict):
-    """A mean over seeds and its standard error; `mean` documents when both are None."""
+    """A mean over seeds and its standard error; the function `mean` says when both are None."""
 
     mean: float | None
     stderr: float | None
@@ -225,7 +225,7 @@ def conv_kernels(params: nnx.State) -> Kernels:
 
 @jax.jit
 def mask_filters(state: State, keep: dict[str, Bool[Array, " filters"]]) -> State:
-    """The network after filters are set to zero, together with all values that depend only on them.
+    """Set the filters for which `keep` is false to zero, and all values that depend only on them.
 
     A normalization follows a block's first convolution. The scale, bias and running mean of a
     removed channel in this normalization are also set to zero, so that the channel is exactly

@@ -66,7 +66,7 @@ def certificate(name: str, n: int, state: OddState) -> Certificate | None:
     cluster is at least 1e-6.
 
     Args:
-      name: Name of an activation; the two kinds are `SLOPES` and `smooth_functions`.
+      name: Name of an activation; this module knows the names in `SLOPES` and `smooth_functions`.
       n: Number of samples of the batch.
       state: The state that `odd_stability` finds in double precision.
     """

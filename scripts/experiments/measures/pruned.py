@@ -85,7 +85,7 @@ def measure(
       batch_sizes: The batch sizes at which networks are timed.
       run: The folder of the training run, with its checkpoints; or a weight file of the only
         network.
-      out: The folder for the small networks.
+      out: The folder for the pruned networks.
       stages: A display of the progress of the experiment.
       sensitivity: Whether the layers of the first network are also pruned one at a time.
     """
@@ -117,7 +117,8 @@ def measure(
 def digest(settings: dict[str, Any], plan: Plan, run: Path) -> str:
     """A hash of the settings, the plan, the versions, the processor type and the weight file.
 
-    A run is resumed only if its hash is the same. The hash does not depend on the code.
+    The folder of the pruned networks is named by the hash, so a run resumes only runs with the same
+    hash. The hash does not depend on the code.
     """
     decisive = [settings, dataclasses.asdict(plan)]
     return provenance.digest(decisive, [run] if run.is_file() else [])[:12]

@@ -126,7 +126,7 @@ def parts(x: np.ndarray) -> list[tuple[np.ndarray]]:
 
 
 def repairs(x: np.ndarray, y: np.ndarray, prune: Callable[..., Any]) -> Makers:
-    """Functions that make the repaired networks for one criterion's choice of channels, by name."""
+    """For each repair, a function that makes the network without the channels of one criterion."""
     batches = parts(x)
     transported = partial(merge_channels, inputs=(x[:2],), plan=transport)
     folded = cache(lambda: prune().params)
@@ -141,7 +141,7 @@ def repairs(x: np.ndarray, y: np.ndarray, prune: Callable[..., Any]) -> Makers:
 
 
 def choices(x: np.ndarray, prune: Callable[..., Any]) -> Makers:
-    """Functions that make networks by methods that choose the channels themselves, by name."""
+    """For each method that chooses the channels itself, a function that makes its network."""
     batches = parts(x)
     greedy = partial(prune, score=partial(reconstruction_scores, apply=apply, batches=batches))
     merged = cache(lambda: prune(repair=partial(merge_channels, inputs=(x[:2],))).params)

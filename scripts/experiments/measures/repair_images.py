@@ -1,10 +1,10 @@
 """Prunes a trained ResNet-20 on CIFAR-10 and repairs it.
 
-The weights have PyTorch's names, and the folder has CIFAR-10 in tensorflow-datasets' format.
-Channels inside all blocks are removed by every criterion and, as a control, at random. Every repair
-starts from the same network. All repairs of one draw use the same training images; another draw has
-other images. Each row is saved when it is measured, so a second run resumes where the first run
-ended.
+The arrays of the weight file have PyTorch's names, and the data folder has CIFAR-10 in the format
+of tensorflow-datasets. Channels inside all blocks are removed by every criterion and, as a control,
+at random. Every repair starts from the same trained network. All repairs of one draw use the same
+training images; another draw has other images. Each row is saved when it is measured, so a second
+run resumes where the first run ended.
 """
 
 import itertools
@@ -79,7 +79,7 @@ class Task(NamedTuple):
         return pruning.prune(applied(self.graph), self.tree, x, **given).params
 
     def score(self) -> Callable[..., Any]:
-        """The scores of channels by a criterion, at random, or by the greedy choice."""
+        """The function that scores channels: by a criterion, at random, or greedily."""
         apply = applied(self.graph)
         if self.choice == "greedy":
             return partial(reconstruction_scores, apply=apply, batches=self.batches)
@@ -98,7 +98,7 @@ def random_scores(key: jax.Array, params: Any, groups: Any) -> list[jax.Array]:
 
 
 def repairs(task: Task) -> Makers:
-    """Functions that make all repaired networks for one choice of channels.
+    """For each pair of a criterion and a repair, a function that makes the repaired network.
 
     For the greedy choice and for merging by clusters, the criterion is "none".
     """

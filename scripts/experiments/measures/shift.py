@@ -124,7 +124,7 @@ def train_all(
     out: Path,
     update: Callable[[str, int], None],
 ) -> list[dict[str, Any]]:
-    """Train and measure every network; a result has the `Run`, and each quantity by epoch.
+    """Train and measure all networks; each result has the fields of `Run`, and quantities by epoch.
 
     Seeds are the outermost loop, so the results of an interrupted command contain complete
     comparisons.
@@ -261,7 +261,7 @@ def train(program: Program, images: Images, exact: int, seed: int) -> Iterator[d
 
 
 class Follower:
-    """The shift since the last epoch, and the moments, of a network's layers.
+    """Measures the moments of a network's layers, and the shift since the last epoch.
 
     Shift and moments are measured for each of the three kinds of statistics.
     """
@@ -277,7 +277,8 @@ class Follower:
         self.before: dict[str, UnitMoments] = {}
 
     def update(self, state: State, key: Array) -> dict[str, Any]:
-        """The moments, and distances and changes of moments since the last call, with noise floors.
+        """The moments, and what changed since the last call: distances and moments, with noise
+        floors.
 
         The first call returns an empty dictionary.
         """
@@ -334,9 +335,9 @@ class Follower:
 
 
 def _distances(layers: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """For each layer, an epoch's distance, with its noise floor, or with bounds and a baseline.
+    """For each layer, the distance of an epoch, and the noise floor or, without it, bounds.
 
-    The bounds and the baseline are given if the noise floor is not measured.
+    The bounds come with the baseline, the distance between two halves of the probe.
     """
     return {
         name: {what: layer["shift"][what] for what in ("exact", "lower", "upper", "baseline")}

@@ -24,7 +24,7 @@ Sample = Float[Array, "n d"]
 class Case(NamedTuple):
     """Two distributions and their distance.
 
-    If the distance is None, `measure` uses the exact distance of the test samples.
+    If `distance` is None, `measure` uses the exact distance between the test samples.
     """
 
     name: str
