@@ -83,10 +83,10 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
     neuron is zero on p of n samples and c on the n − p remaining samples. The positive child of the
     neuron is c p/n on the n − p samples, and the negative child is c (n − p)/n on the p samples.
     Each coordinate has its own tree, and the Gram matrices are added. The result is differentiable
-    except where a neuron's activity for a sample equals the neuron's mean over samples. At depth 0,
-    the result is the Gram matrix of `x` itself and is not scaled, so squares may overflow. If `x`
-    is constant, the Gram matrix is zero from depth 1 on. The result is computed in at least
-    float32.
+    except where a neuron's activity for a sample equals the neuron's mean over samples. If samples
+    coincide, only the sum of their gradients is right. At depth 0, the result is the Gram matrix of
+    `x` itself and is not scaled, so squares may overflow. If `x` is constant, the Gram matrix is
+    zero from depth 1 on. The result is computed in at least float32.
 
     Run `tree_gram` on a CPU: each layer consists of tens of small kernels, so a TPU or GPU would
     spend most of the time on launching them. If samples are sharded over Explicit mesh axes, they

@@ -243,6 +243,25 @@ def test_gradients_are_finite_at_ties():
     assert np.isfinite(evaluated(jax.jacobian(lambda x: tree_gram(x, 4).gram), x)).all()
 
 
+@pytest.mark.parametrize("values", [[0, 0, 0, 1, 3], [0, 1, 1, 2, 5, 5]])
+def test_gradients_of_samples_that_coincide_have_the_right_sum(values):
+    x = jnp.array(values, float)[::-1] + 0.1
+    weight = np.random.default_rng(2).normal(size=(len(x), len(x)))
+
+    def from_tree(x):
+        tree = tree_gram(x, 2)
+        return jnp.exp(2 * tree.log_scale) * jnp.sum(weight * tree.gram)
+
+    def from_neurons(x):
+        y = neurons(x, depth=2)
+        return jnp.sum(weight * (y @ y.T))
+
+    found, expected = (evaluated(jax.grad(f), x) for f in (from_tree, from_neurons))
+    for value in set(values):
+        same = np.asarray(values)[::-1] == value
+        np.testing.assert_allclose(found[same].sum(), expected[same].sum(), atol=1e-13)
+
+
 def test_negative_depths_are_refused():
     with pytest.raises(ValueError, match="must not be negative; got -1"):
         tree_gram(jnp.zeros(3), -1)
