@@ -56,6 +56,8 @@ def test_zeros_of_any_exponent_leave_a_sum_unchanged():
     assert total.exponent == -100_000
     assert (add(zeros, zeros).mantissa == 0).all()
     assert at_exponent(a, top_exponent(a) + 2).tolist() == [0.1875, 0.0]
+    of_sum = jax.grad(lambda m: add(zeros, a._replace(mantissa=m)).mantissa.sum())
+    assert jnp.isfinite(of_sum(a.mantissa)).all()
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])

@@ -142,6 +142,13 @@ def test_the_slope_at_one_is_the_mean_square_of_the_derivative():
         np.testing.assert_allclose(jax.grad(kernel)(1.0), kernel.slope, rtol=1e-7)
 
 
+def test_a_map_has_its_slope_also_where_correlations_are_clipped():
+    """Tanh is odd, so its map is odd. An excess of at most 0.01 counts as rounding."""
+    kernel = kernel_map(jnp.tanh)
+    slopes = jax.jit(jax.vmap(jax.grad(kernel)))(jnp.array([1.0, 1.001, -1.0]))
+    np.testing.assert_allclose(slopes, kernel.slope, rtol=1e-7)
+
+
 def test_the_expansion_at_one():
     kernel = kernel_map(jax.nn.leaky_relu, (0.0,))
     for angle in (1e-2, 1e-3):

@@ -113,6 +113,9 @@ def test_a_zero_vector_has_no_angle():
     assert odd.norm_ratio == 4
     assert jnp.isnan(odd.angle)
     assert jnp.isnan(odd.spread)
+    for place in range(3):
+        alone = odd_point(jnp.diag(4 * jnp.eye(3)[place]))
+        assert (alone.index, alone.norm_ratio, alone.second_ratio) == (place, jnp.inf, 0)
 
 
 def test_dtype_jit_and_vmap(key):

@@ -126,6 +126,14 @@ def test_equal_samples_have_no_depth_bound(x):
     assert depth_bound(jnp.array(x)) == np.inf
 
 
+@pytest.mark.parametrize(
+    ("x", "ratio"),
+    [([0, 0, 3, 3], 1), ([5, 5, 5, 5, 5], 1), ([0, 0, 1, 3], np.inf), ([0, 1, 3, 3], 0)],
+)
+def test_ratios_of_samples_that_coincide_at_an_end(x, ratio):
+    assert limit_ratio(jnp.array(x, float), depth=3) == ratio
+
+
 @pytest.mark.parametrize(("n", "transform"), [(3, lambda f: f), (4, jax.jit), (9, jax.jit)])
 def test_the_ratio_of_equal_samples_is_that_of_a_symmetric_batch(n, transform):
     both = transform(jax.value_and_grad(geometry.tree.limit_ratio))
