@@ -387,6 +387,16 @@ def test_a_verdict_lists_the_checks_that_contradict_the_record(key):
     assert (overread.text, overread.printed_holds, overread.corrected_holds) == ("true", None, None)
 
 
+def test_the_lowest_precision_keeps_two_keys(key):
+    def several(key):
+        return {"v": jax.random.uniform(key, (3,))}
+
+    draws = Draws(uniform, 3), Draws(several, 6, draws_per_key=3)
+    claim = claim_of(*(Sampled(s, 0.5, d, s) for s, d in zip("uv", draws, strict=True)))
+    found = claims.measure([claim], key, precision=2.0)
+    assert [measurement.samples for measurement in found.values()] == [2, 6]
+
+
 def test_what_was_measured_before_is_not_measured_again(key):
     """The precision determines the number of draws, rounded up to whole keys."""
 

@@ -75,6 +75,12 @@ def test_a_layer_by_hand():
     np.testing.assert_allclose(found.distance_variance, np.var([5**0.5, 4, 13**0.5]))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_filters_with_a_right_angle_have_the_cosine_zero(dtype):
+    found = filter_geometry(jnp.diag(jnp.array([3.0, 3.0, 5.0], dtype)))
+    assert found.cosine_mean == found.cosine_variance == found.cosine_size == 0
+
+
 def test_differences_do_not_vanish_with_the_dimension():
     for dims in (64, 10_000):
         norms = 2 * gaussian_filter_geometry(dims).norm_variance
@@ -111,6 +117,7 @@ def test_a_simplex_attains_welchs_bound():
     simplex = jnp.asarray(np.eye(5) - 1 / 5)  # five vectors of rank 4
     cosine = np.abs(np.cos(angles(simplex)))[0, 1]
     np.testing.assert_allclose(cosine, welch_bound(5, 4), rtol=1e-12)
+    assert welch_bound(1, 1) == welch_bound(4, 4) == welch_bound(3, 7) == 0
 
 
 @several_keys

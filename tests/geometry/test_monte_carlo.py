@@ -184,16 +184,19 @@ def test_cpu_devices_do_not_wait_for_each_other_in_lapack(options):
     assert ended.stdout == "8 (12,)\n", ended.stderr
 
 
-@pytest.mark.parametrize("devices", [1, 8])
-def test_one_key_may_have_many_draws(devices, key):
-    """A device computes three keys at a time. In the last chunk, only two keys count."""
+@pytest.mark.parametrize(("devices", "batch_size"), [(1, 75), (8, 75), (1, 24)])
+def test_one_key_may_have_many_draws(devices, batch_size, key):
+    """A device computes three keys at a time. In the last chunk, only two keys count.
+
+    The draws of a key are never split, so with 24 draws at a time, a device computes one key.
+    """
 
     def many(key):
         return jax.random.exponential(key, (25, 2))
 
     rows = drawn(many, key, 8).reshape(200, 2)
     found = monte_carlo_moments(
-        many, key, 200, draws_per_key=25, batch_size=75, devices=jax.devices()[:devices]
+        many, key, 200, draws_per_key=25, batch_size=batch_size, devices=jax.devices()[:devices]
     )
     np.testing.assert_allclose(found.mean, rows.mean(0), rtol=1e-12)
     np.testing.assert_allclose(found.variance, rows.var(0, ddof=1), rtol=1e-12)

@@ -134,6 +134,8 @@ def test_layers_of_the_whole_batch_do_not_change_the_odd_state(std, monkeypatch)
 def test_relu_has_an_odd_state_from_seven_samples_on():
     assert odd_stability(6, *RELU) is None
     assert odd_stability(7, *RELU) is not None
+    # Newton's method does not converge.
+    assert odd_stability(6, jax.nn.leaky_relu, (0.0,)) is None
 
 
 def test_the_spread_of_the_cluster_is_that_of_the_expansion():
