@@ -2,10 +2,10 @@
 
     python scripts/atlas.py --data-dir DIR            # 72 runs, about 20 minutes of one core
 
-The eight normalizers are batch norm, unitized batch norm by Equations 10 and 9, layer norm, RMS
-norm, DyT, Derf and batch renormalization. The tasks are a dense network on MNIST, a small
-convolutional network on Fashion-MNIST, and a small transformer on the characters of Python's
-manual. OUT/index.html shows whether networks with less shift train better or faster, and
+The eight normalizers are batch norm, unitized batch norm by Equations 10 and 9 of the unitization
+paper, layer norm, RMS norm, DyT, Derf and batch renormalization. The tasks are a dense network on
+MNIST, a small convolutional network on Fashion-MNIST, and a small transformer on the characters of
+Python's manual. OUT/index.html shows whether networks with less shift train better or faster, and
 OUT/results.json has all numbers. OUT/runs has a file for each finished run, so an interrupted
 command resumes.
 """

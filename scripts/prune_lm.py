@@ -6,13 +6,13 @@
     python scripts/prune_lm.py MODEL_DIR --intermediate 2304 --score magnitude --repair none
 
 All layers lose the same numbers of key-value heads (with their query heads), of intermediate units,
-of experts, and of channels of the residual stream. Therefore the smaller model in OUT has the same
-class of `transformers` as the whole model. Norms are adapted to the new width. A text is used to
-choose the units that remain and to fit the remaining kernels. The last tenth of the text is held
-out. Without --maxtext, the memory holds only one layer at a time, the embedding, the output kernel,
-and the activations of the text. OUT/index.html shows what was removed, and the perplexity of
-held-out text before and after each stage. A model with 0.6 billion parameters takes some minutes on
-two cores.
+of experts, and of channels of the residual stream. Because all layers of the smaller model have
+equal widths, the class of the whole model in `transformers` also loads the smaller model in OUT.
+Norms are adapted to the new width. A text is used to choose the units that remain and to fit the
+remaining kernels. The last tenth of the text is held out. Without --maxtext, the memory holds only
+one layer at a time, the embedding, the output kernel, and the activations of the text.
+OUT/index.html shows what was removed, and the perplexity of held-out text before and after each
+stage. A model with 0.6 billion parameters takes some minutes on two cores.
 """
 
 if __name__ == "__main__":  # handles Ctrl-C during the imports

@@ -88,7 +88,7 @@ def check_images(options: Options) -> None:
 
 
 def measure(options: Options) -> None:
-    """Run one experiment; each measurement is saved at once."""
+    """Run one experiment; each measurement is saved when it is finished."""
     path = options.out / f"{options.experiment}.json"
     before, start = files.read_json(path, dict) or {}, cli.provenance(__file__)
 

@@ -1,7 +1,8 @@
 """The networks of the papers' tables and figures whose training takes hours, in training order.
 
 For tables, the first seeds of all networks are trained before any second seed, so that results are
-useful whenever the run stops. Only networks with batches of two images are trained at the end.
+useful whenever the run stops. Networks with batches of two images are trained last, with all their
+seeds.
 """
 
 import itertools

@@ -2,9 +2,9 @@
 
     python -m tools.random_networks --count 10000 --seed 0 [--transformers]
 
-The tool prints how many networks were equal, how many had nothing to prune, and how many were
-refused with each error message. The tool also describes each network whose result was wrong or
-whose error is explained by rounding.
+The tool prints for how many networks pruning equalled masking, how many networks had nothing to
+prune, and how many were refused with each error message. The tool also describes each network whose
+result was wrong or whose error is explained by rounding.
 """
 
 import argparse

@@ -8,7 +8,7 @@ A result is a file that contains the command by which the file was made. The too
 of a result again, with another `--out` and with the inputs that `--input` names. Seconds and
 versions are not compared. Numbers may differ by a relative tolerance. A mean with a standard error
 may differ by three standard errors of the difference. The ratio of two times may differ by a factor
-of 2. The exit status is 1 if a number differs by more than that.
+of 2. The exit status is 1 if a number differs by more than its tolerance.
 """
 
 import argparse

@@ -49,7 +49,7 @@ CASES = (Case(1), Case(2), Case(4), Case(8), Case(1, 2))
 
 
 def main(out: Path = OUT) -> None:
-    """Measure all cases, each in new processes.
+    """Measure each number of devices and processes in `CASES`, in new processes.
 
     Args:
       out: File for the numbers.

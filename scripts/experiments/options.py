@@ -125,7 +125,7 @@ def _check_value(name: str, hint: Any, value: Any) -> None:
 
 
 def _kinds(hint: Any) -> str:
-    """The values that a type without ranges allows, in words; "" if other checks suffice."""
+    """The values that a type without ranges allows, in words; "" for types that need no words."""
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, get_args(hint)))}"
     if get_origin(hint) is tuple:

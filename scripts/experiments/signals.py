@@ -40,8 +40,8 @@ def _end_imports(signum: int, _: object) -> None:
 def ctrl_c_ends(line: str) -> Iterator[None]:
     """Within this context, Ctrl-C prints `line` and ends the process.
 
-    After the context, the earlier handler applies again, or the default action of SIGINT if the
-    earlier handler was the one of `before_imports`.
+    After the context, the earlier handler applies again. If `before_imports` had set the earlier
+    handler, the default action of SIGINT applies.
     """
     before = signal.signal(signal.SIGINT, lambda signum, _: end_at_once(line, signum))
     try:

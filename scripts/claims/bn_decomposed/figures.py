@@ -171,7 +171,8 @@ def activities(key: Key[Array, ""]) -> Statistics:
     A sample activates a neuron if the activity is above a tenth of the neuron's largest activity.
     With recentering, "negligible" is the mean share of samples that do not activate a neuron,
     "broad" is the share of neurons that more than 90 % of the samples activate, and "zeros" is the
-    share of activities that are 0. The result "broad_without" is "broad" without recentering.
+    share of activities that are 0. The result "broad_without" is the same share as "broad", but for
+    layers without recentering.
     """
     recentered, rescaled = (_activities(key, part) for part in (standardize, rescale_rms))
 

@@ -40,12 +40,12 @@ WIDTHS = (16, 64, 256)  # widths of the linear networks
 
 
 def rescaled_cosines(key: Key[Array, ""]) -> Statistics:
-    """The mean |cos| of samples after 100 linear layers with rescaling, and differences of means.
+    """The mean |cos| between samples after 100 linear layers with rescaling, and its decreases.
 
     The result "scaled" is √d times the mean |cos| at width d = 64. The result "fall" is the mean at
     width 64 minus half of the mean after 25 layers. The result "64 beyond 0.6" is the mean at width
-    64 minus 0.6 times the mean at a quarter of the width. Other results have the width 256 or the
-    factor 0.4. If means decrease as 1/√d, the factor 0.5 would give 0.
+    64 minus 0.6 times the mean at a quarter of the width. The names of the other results give the
+    width and the factor. If the mean is proportional to 1/√d, the factor 0.5 would give 0.
     """
     (_, small), (early, late), (_, large) = (_cosines(key, width) for width in WIDTHS)
     return {

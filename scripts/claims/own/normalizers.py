@@ -101,7 +101,7 @@ def apart(layer: Layer, x: Array, y: Array) -> float:
 
 
 def attained(layer: Layer, far: Array, near: Array, origin: Array | float = 0.0) -> list[float]:
-    """How closely a layer attains its bounds: for two distances, the distance / its bound − 1.
+    """How closely a layer attains its two bounds: for each bound, distance / bound − 1.
 
     The first distance is between the outputs of a far point and of its negative; its bound is 2M.
     The second distance is between the outputs of two points near `origin`; its bound is L W.

@@ -19,7 +19,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def pairs() -> list[Pair]:
-    """A pair for the decoder whose layers are in a Python loop, and a pair for layers in a scan."""
+    """Pairs of calls to time, for a decoder with a loop over layers and for one with a scan."""
     return [
         pair("layers unrolled / tracing", transformers.unrolled_llama, parameters(scanned=False)),
         pair("layers in a scan / tracing", transformers.llama, parameters(scanned=True)),

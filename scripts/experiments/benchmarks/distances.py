@@ -21,7 +21,7 @@ WITHOUT_OTT = "ott-jax is not installed: pip install ott-jax, for its row"
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
-    """For the title of each table, the function that makes the pairs of programs to time."""
+    """For each title of a table, the function that makes the table's pairs of programs."""
     return {
         "earth mover distances of features": features,
         "earth mover distance of joint outputs": joint,

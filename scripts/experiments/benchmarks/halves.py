@@ -34,7 +34,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
-    """A function that evaluates a model, given its state and images, and the state."""
+    """The function (state, images) → logits of a model, and the model's state."""
     graph, state = nnx.split(nnx.view(model, use_running_average=True))
     return lambda state, x: nnx.merge(graph, state)(x), state
 

@@ -30,7 +30,7 @@ LAYERS = {
 
 
 def groups(dtype: Any) -> dict[str, Callable[[], list[Pair]]]:
-    """For the title of each table, the function that makes the pairs of programs to time."""
+    """For each title of a table, the function that makes the table's pairs of programs."""
     return {
         "training: output and gradients of input and parameters": lambda: training(dtype),
         "inference": lambda: inference(dtype),

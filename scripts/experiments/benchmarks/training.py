@@ -23,7 +23,7 @@ RUNS = 10
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
-    """For the title of each table, the function that makes the pairs of programs to time."""
+    """For each title of a table, the function that makes the table's pairs of programs."""
     title = f"{STEPS} training steps of a ResNet-20 on batches of {RECIPE.batch_size} images"
     return {
         title: steps,

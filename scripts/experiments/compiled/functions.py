@@ -55,9 +55,9 @@ def case(function: Callable, *arguments: Any, **options: Any) -> Case:
 
 
 def function_rows(sharding: Sharding) -> Iterator[dict[str, Any]]:
-    """A row of measurements for each case.
+    """For each public function, a row of measurements of its program.
 
-    If the compiler fails, the row of the case has the first line of the error.
+    If the compiler fails, the row has the first line of the error.
     """
     for case in cases():
         row = {"function": case.name, "size": case.size}

@@ -3,8 +3,8 @@
 A training program runs a layer forward and backward, and returns the output, the new running
 statistics and the gradients of input and parameters. The cotangent passes an optimization barrier
 together with the output. The barrier keeps XLA from fusing the sums of the backward pass with the
-sums of the forward pass. In a network, XLA cannot fuse the two kinds of sums, because the cotangent
-is computed only after the output.
+sums of the forward pass. In a network, XLA cannot fuse the sums of both passes, because the
+cotangent is computed only after the output.
 """
 
 import math

@@ -70,7 +70,7 @@ def shapes_of(name: str) -> Images | Records:
 
 
 def load(recipe: Recipe, data_dir: Path | None, *, fake: bool) -> Images | Records:
-    """The data set of a recipe, or noise of the data set's shape."""
+    """The data set of a recipe; if `fake` is true, noise of the same shape."""
     if fake:
         return noise(recipe.dataset, recipe.batch_size)
     return datasets.load_or_stream(recipe.dataset, data_dir)

@@ -98,7 +98,7 @@ def check_units(model: Architecture, wanted: Wanted) -> None:
     """Refuse a budget if it could remove no kind of unit.
 
     Raises:
-      InputError: A smaller model of this family cannot have fewer units of any kind in `wanted`.
+      InputError: The model's family fixes the number of units of every kind in `wanted.units`.
     """
     if not set(wanted.units) & set(model.traits.units):
         raise InputError(
@@ -170,7 +170,7 @@ def free_units(model: Architecture, wanted: Wanted) -> list[str]:
 
 
 def fill_up(model: Architecture, tensors: Sources, found: Counts, wanted: Wanted) -> Counts:
-    """The counts with as many intermediate units, or experts, as the budget allows."""
+    """The counts `found`, but with as many intermediate units or experts as the budget allows."""
     name = "experts" if model.traits.mixture else "intermediate"
     if name not in free_units(model, wanted):
         return found
@@ -184,7 +184,7 @@ def fill_up(model: Architecture, tensors: Sources, found: Counts, wanted: Wanted
 
 
 def heads(model: Architecture, found: Counts) -> int:
-    """The number of query heads for these counts, whose `groups` are key-value heads."""
+    """The number of query heads that belong to the `groups` of key-value heads in `found`."""
     return found.groups * (model.heads // model.groups)
 
 

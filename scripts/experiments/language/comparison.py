@@ -37,7 +37,7 @@ class Settings:
 
 
 def compare(folder: Path, settings: Settings, log: Callable[[str], None]) -> dict[str, Any]:
-    """The perplexities for each share, score and repair: one value for each seed, and the mean.
+    """For each share, score and repair, the perplexity with each seed, and the mean over seeds.
 
     Raises:
       InputError: The folder has no supported model, or no smaller model has the wanted size.
@@ -72,7 +72,7 @@ def compare(folder: Path, settings: Settings, log: Callable[[str], None]) -> dic
 def whole_perplexity(model: Model, counts: removal.Counts, text: Text) -> dict[str, float]:
     """The perplexity of the whole model on held-out text, with its standard error.
 
-    The standard error is computed from the differences between sequences.
+    The standard error is of the mean over sequences.
     """
     chosen = choice.choose(model, counts, "activation", text, 0, lambda _: None)
     assert chosen.perplexity is not None
@@ -80,13 +80,13 @@ def whole_perplexity(model: Model, counts: removal.Counts, text: Text) -> dict[s
 
 
 def over_seeds(values: list[float]) -> dict[str, Any]:
-    """The values, their mean and their standard error."""
+    """The perplexities of all seeds, their mean and the standard error of the mean."""
     error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
     return {"perplexity": values, "mean": float(np.mean(values)), "stderr": error}
 
 
 def draw_text(settings: Settings, seed: int) -> Text:
-    """Bytes for calibration from the documents of the model's training, and held-out bytes."""
+    """Calibration bytes from the documents on which the model was trained, and held-out bytes."""
     train, held_out = python_text.load()
     whole = settings.length + 1
     drawn = python_text.windows(train, whole, settings.sequences, np.random.default_rng((seed, 1)))
@@ -124,7 +124,7 @@ def variants(
 
 
 def part_of_epoch(settings: Settings, seed: int) -> Int[np.ndarray, "n t"]:
-    """A random share of the training text's pieces, which do not overlap."""
+    """Random pieces of the training text, which is divided into pieces without overlap."""
     train, _ = python_text.load()
     whole = settings.length + 1
     pieces = train[: len(train) // whole * whole].reshape(-1, whole)
@@ -153,6 +153,6 @@ def fine_tune(
 
 @cache
 def make_training(model: Architecture, steps: int) -> tuple[Any, Any]:
-    """The optimizer and its step, compiled once for models of the same widths."""
+    """AdamW and its training step, which is compiled once for all models of the same widths."""
     optimizer = training.make_optimizer(RATE, steps)
     return optimizer, training.make_step(model, optimizer)

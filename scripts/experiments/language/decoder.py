@@ -6,8 +6,8 @@ prefix `model.layers.3.`. A kernel has the shape (outputs, inputs). A residual s
 functions are compiled in bfloat16 and not run.
 
 A layer has four steps: `attend`, `add_attention`, `activate`, `add_activations`. Between the steps,
-callers can measure, score and fit the inputs of the layer's two output projections. A mixture of
-experts has `add_experts` instead of `activate` and `add_activations`. The function
+callers can score the inputs of the layer's two output projections, and fit the projections. A
+mixture of experts has `add_experts` instead of `activate` and `add_activations`. The function
 `activate_expert` computes the inputs of an expert's down projection. The kernels of all experts of
 a layer are one array, (experts, outputs, inputs).
 """

@@ -83,8 +83,7 @@ def choose_counts(folder: Path, model: Model, wanted: Wanted, tokens: int) -> Co
     """The numbers of units of the smaller model.
 
     Raises:
-      InputError: The numbers are equal to the numbers of the whole model, or no smaller model
-        satisfies the options.
+      InputError: The options keep the whole model, or no smaller model satisfies the options.
     """
     if wanted.gigabytes is None:
         counts = budget.choose(model.architecture, model.tensors, wanted)

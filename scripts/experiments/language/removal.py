@@ -1,8 +1,8 @@
 """Removes units (layers, heads, channels, experts) from a decoder; other units compute the same.
 
-An RMS norm divides by the root of a mean over the width, so its result depends on the width. The
-residual stream has d channels in the whole decoder and k channels in the smaller decoder, and x /
-√(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k). Therefore the new norm has the scale γ √(d/k), and
+An RMS norm divides by the square root of a mean over the width, so its result depends on the width.
+The residual stream has d channels in the whole decoder and k channels in the smaller decoder, and x
+/ √(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k). Therefore the new norm has the scale γ √(d/k), and
 the new ε is ε d/k. Three further changes follow from the new ε and the new width. The norms of
 single heads also use the new ε, so queries and keys are multiplied by √(d/k). Gemma scales
 embeddings by the square root of the width, so Gemma's embeddings are multiplied by √(d/k). If

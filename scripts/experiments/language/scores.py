@@ -30,8 +30,8 @@ def projection_scores(
 ) -> Float[np.ndarray, " units"]:
     """Scores of the units of an output projection; each unit is `width` inputs of the `kernel`.
 
-    For each input x, `square` is Σ x² over tokens. The score `activation` is the root of the sum of
-    `square` over a unit's inputs, and `wanda` is Σ |w| ‖x‖₂, Sun et al. (2024).
+    For each input x, `square` is Σ x² over tokens. The score `activation` is the square root of the
+    sum of `square` over a unit's inputs, and `wanda` is Σ |w| ‖x‖₂, Sun et al. (2024).
     """
     size = np.sqrt(square)
     inputs = size**2 if score == "activation" else size * np.abs(kernel).sum(0)

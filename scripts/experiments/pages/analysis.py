@@ -1,4 +1,4 @@
-"""The page of an analysis, with the pruning paper's figures for one trained network."""
+"""The page of `scripts/analyze.py`: the pruning paper's figures for one trained network."""
 
 from collections.abc import Iterator
 
@@ -76,7 +76,7 @@ def _summary(results: dict) -> str:
 
 
 def conclusion(results: dict) -> Iterator[str]:
-    """The conclusions from the numbers, in sentences."""
+    """The conclusions from `results`, in sentences."""
     layers = results["layers"]
     if not layers:
         return

@@ -1,4 +1,4 @@
-"""The sections of an analysis with the figures of the pruning paper, for one network."""
+"""The sections of the page of an analysis: the pruning paper's figures, drawn for one network."""
 
 from functools import partial
 
@@ -75,7 +75,7 @@ def similarity(results: dict) -> str:
 
 
 def _similarity_plots(results: dict, quantity: str) -> list[str]:
-    """A panel for each pair of criteria: the network's layers, over the band of Gaussian layers."""
+    """For each pair of criteria, a panel of the network's layers over those of Gaussian layers."""
     layers = results["layers"]
     x = np.arange(len(layers)) + 1
     bands = [results["gaussian"][f"{layer['filters']}x{layer['dims']}"] for layer in layers]
@@ -95,7 +95,7 @@ def _similarity_plots(results: dict, quantity: str) -> list[str]:
 
 
 def histograms(results: dict) -> str:
-    """Figure 3: histograms of weights."""
+    """Figure 3: histograms of the weights of a few layers."""
     return figure(
         histogram_plots(results["histograms"]),
         "Weights (bars) and the Gaussian of mean 0 and the same width (dashed), with the distance "

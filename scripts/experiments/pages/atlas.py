@@ -129,7 +129,7 @@ def correlations(results: Mapping[str, Any]) -> str:
 
 
 def figure(results: Mapping[str, Any]) -> str:
-    """A panel for each task, with the shift in an epoch and the test loss."""
+    """For each task, a panel in which each network is a point: its shift and its test loss."""
     tasks = list(dict.fromkeys(run["task"] for run in results["runs"]))
     shift, outcome = next(iter(SHIFTS.values())), next(iter(OUTCOMES.values()))
 
@@ -146,7 +146,7 @@ def figure(results: Mapping[str, Any]) -> str:
 
 
 def tables(results: Mapping[str, Any]) -> dict[str, list[list[str]]]:
-    """A table for every task."""
+    """The rows of a table for every task, with a row for each normalizer."""
     found: dict[str, list[list[str]]] = {}
     for row in results["findings"]["rows"]:
         cells = [

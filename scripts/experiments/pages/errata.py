@@ -49,7 +49,7 @@ LETTERS = {
 
 
 def markdown(claims: list[dict], date: str) -> str:
-    """The text of the whole file, from claims in the format of results.json."""
+    """The text of errata.md, from claims in the format of results.json."""
     sections = (
         _paper(paper, [claim for claim in claims if claim["paper"] == paper.short])
         for paper in papers()

@@ -41,7 +41,7 @@ The command `python scripts/check_theorems.py --errata docs/errata.md` writes th
 def documents(results: dict, path: Path | None) -> dict[Path, str]:
     """The texts of the errata and of the figures, by path; without `path`, an empty dictionary.
 
-    The errata are for `path`, and the figures for figures.md in the same folder.
+    The path of the errata is `path`; the path of the figures is figures.md in the same folder.
     """
     if path is None:
         return {}
@@ -52,7 +52,7 @@ def documents(results: dict, path: Path | None) -> dict[Path, str]:
 
 
 def markdown(claims: list[dict]) -> str:
-    """The text of the whole file, from claims in the format of results.json."""
+    """The text of figures.md, from claims in the format of results.json."""
     sections = [
         _section(paper, [claim for claim in claims if claim["paper"] == paper.short])
         for paper in papers()

@@ -46,7 +46,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def findings(results: dict[str, Any]) -> Iterator[str]:
-    """The conclusions from the numbers, in sentences."""
+    """The conclusions from `results`, in sentences."""
     for name, found in results["networks"].items():
         parts = [
             f"{MODELS[model]} {row['error']:.3f} ± {row['stderr']:.3f} "

@@ -71,7 +71,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def findings(results: dict[str, Any]) -> Iterator[str]:
-    """The conclusions from the numbers, in sentences."""
+    """The conclusions from `results`, in sentences."""
     after = {name: found["after"] for name, found in results["settings"].items()}
     for test, what in (("normal", "a Gaussian"), ("spherical", "a covariance c² I")):
         failed = {name: part["fails"][test] for name, part in after.items()}

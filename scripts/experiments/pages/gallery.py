@@ -52,7 +52,7 @@ NUMBERS = {"repair": "digits.json"}  # the file of a page's numbers, if its name
 
 
 def numbers(name: str) -> Any:
-    """The numbers in the file of a page."""
+    """The contents of the JSON file from which a page is drawn."""
     return _read(f"{name}/{NUMBERS.get(name, 'results.json')}")
 
 

@@ -82,7 +82,7 @@ def figure_3(results: dict) -> list[str]:
 
 
 def figure_4(results: dict) -> list[str]:
-    """The values of every neuron for the five points, and their mean, layer by layer."""
+    """Each neuron's values for the five points, and the mean of these values, layer by layer."""
 
     layers = results["layers"]
 

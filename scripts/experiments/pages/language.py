@@ -32,7 +32,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def summary(results: dict[str, Any]) -> str:
-    """A sentence that says what the command did."""
+    """A sentence that names the score by which units were chosen, and the repair."""
     chosen = results["settings"]
     repair = (
         "no kernel was changed"

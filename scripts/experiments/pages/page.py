@@ -61,7 +61,7 @@ def write(results: Mapping[str, object], render: Callable[[Any], str], folder: P
     """Write `results.json`, and `index.html`, which `render` makes from the same numbers.
 
     In a local folder, the earlier files remain until both new files are complete. The function
-    returns the results with the rounded numbers of the file.
+    returns the results as `results.json` has them, with rounded numbers.
     """
     written = files.rounded(files.plain(results))
     texts = {"results.json": files.results_text(written), "index.html": render(written)}

@@ -115,7 +115,7 @@ def panels(
 def floats(values: Sequence) -> np.ndarray:
     """The numbers `values` in float64.
 
-    None, which the results have in place of infinite numbers and NaN, becomes NaN.
+    Results have None in place of NaN and of infinite numbers; here, None becomes NaN.
     """
     return np.asarray(values, dtype=float)
 

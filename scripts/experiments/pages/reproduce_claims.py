@@ -91,7 +91,7 @@ def _norm_ratio_plot(network: dict) -> str:
 
 
 def _tree_plot(tree: dict) -> str:
-    """The norms of the points in the tree."""
+    """The norms of the points deep in the recentering tree."""
 
     def paint(axes: Axes) -> None:
         inputs, norms = floats(tree["inputs"]), floats(tree["norms"])

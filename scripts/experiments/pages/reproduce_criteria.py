@@ -98,7 +98,7 @@ def overlap_sentence(pruning: dict) -> str:
 
 
 def pair_means(pruning: dict, quantity: str, normalization: str) -> dict[str, OverSeeds]:
-    """For each pair of criteria, the mean over layers and seeds."""
+    """For each pair of criteria, the mean of `quantity` over layers and seeds."""
     runs = pruning[normalization][quantity]
     return {pair: mean(average(layers) for layers in runs[pair]) for pair in pruning["pairs"]}
 

@@ -157,7 +157,7 @@ def distance_plots(results: dict) -> list[str]:
 
 
 def distances_sentence(results: dict) -> str:
-    """A sentence on whether the distance follows the learning rate."""
+    """A sentence on whether the distance between epochs falls when the learning rate is divided."""
     training = results["training"]
     drops = [d for d in training["drops"] if 1 < d <= len(training["learning_rate"])]
     if not drops:

@@ -47,7 +47,8 @@ def findings(results: dict) -> dict[str, Any]:
     The findings are changes of the distance at drops of the learning rate, noise floors, distances
     divided by learning rates, changes of moments, and accuracies. The entry `settled` is the number
     of epochs at the start for which changes of moments are not counted. All other entries are lists
-    of records; a record names its networks, and its statistics if there are several.
+    of records. A record names the networks and, if needed, the kind of statistics for which it was
+    computed.
     """
     runs, rates = results["runs"], results["learning_rate"]
     drops = [e for e in range(1, len(rates)) if rates[e] < rates[e - 1]]
@@ -122,7 +123,7 @@ def _late(phase: tuple[int, int]) -> slice:
 
 
 def _floor_share(runs: Runs, kind: str, phase: tuple[int, int]) -> OverSeeds:
-    """The distance between outputs with frozen weights, divided by the distance of an epoch."""
+    """The distance that outputs have with frozen weights, divided by the distance in an epoch."""
     late = _late(phase)
     return mean(
         distance(run, kind, "floor")[late].mean() / distance(run, kind)[late].mean() for run in runs
@@ -130,7 +131,7 @@ def _floor_share(runs: Runs, kind: str, phase: tuple[int, int]) -> OverSeeds:
 
 
 def _per_rate(runs: Runs, rates: Sequence[float], phase: tuple[int, int]) -> OverSeeds:
-    """The distance of an epoch divided by the learning rate, with statistics of the whole set."""
+    """An epoch's distance with statistics of the whole set, divided by the learning rate."""
     late = _late(phase)
     return mean(distance(run, "whole set")[late].mean() / rates[phase[0]] for run in runs)
 

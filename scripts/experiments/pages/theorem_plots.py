@@ -138,8 +138,9 @@ def _spreads() -> Numbers:
 def _growth() -> Numbers:
     """The growth of distances in the cluster, for 10 samples near the invariant representation.
 
-    The growth is the root of the sum of squared distances, divided by its value before the first
-    layer. The weights have the variance of Theorem 13 of "Batch Normalization Decomposed".
+    The growth is the square root of the sum of squared distances, divided by the same square root
+    before the first layer. The weights have the variance of Theorem 13 of "Batch Normalization
+    Decomposed".
     """
     n, layers = 10, (0, 1, 2, 5, 10, 20, 50, 100)
     x = np.array(geometry.invariant_representation(n, 3))

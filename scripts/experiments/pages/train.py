@@ -38,7 +38,7 @@ def render(results: dict) -> str:
 
 
 def report(results: dict, out: Path) -> None:
-    """Write the page to `out`, and print the accuracies of the seeds and the place of the page."""
+    """Write the page to `out`, and print the accuracies of the seeds and the path of the page."""
     results = page.write(results, render, out)
     cli.show_table(*seed_table(results))
     cli.say(accuracy_sentence(results), f"Open {out / 'index.html'}")
