@@ -76,8 +76,7 @@ def read_or_measure(
 ) -> dict[str, Any]:
     """The results of a run.
 
-    If the same code has finished the run, the results are read from the run's file and not measured
-    again.
+    If the run was finished earlier with the same code, its results are only read from a file.
     """
     from experiments.measures import atlas
 

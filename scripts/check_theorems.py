@@ -125,7 +125,7 @@ def write(results: dict, out: Path, errata: Path | None) -> None:
 
 
 def report(claim: dict) -> Group:
-    """A claim, its outcome, and a line for each check and each result of trained networks."""
+    """The text about a claim: its outcome, its checks, and results of trained networks."""
     from experiments.pages import mathematics
     from experiments.pages.theorem_words import FORMS, describe_finding
 

@@ -56,7 +56,7 @@ def main(
 
 
 def show(results: list[dict], seeds: int) -> None:
-    """Print one row of the table for each pair."""
+    """Print a table with a row for each pair of distributions."""
     head = ("pair", "W₁", "exact", "slices", "lower bound", "Algorithm 3")
     title = f"(estimate − W₁) / W₁: mean ± sd of {seeds} seeds"
     cli.show_table(title, head, list(map(row, results)), min_width=120, left=head[:1])

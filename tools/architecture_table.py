@@ -48,7 +48,7 @@ class Cut(NamedTuple):
 
 
 def compiled(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The results of the compiled `function`; by default, `cut` evaluates programs in NumPy."""
+    """The results of `function`, compiled by XLA instead of evaluated in NumPy."""
     return jax.jit(function)(*arguments)
 
 

@@ -151,7 +151,7 @@ def _text(node: ast.AST, **changes: Any) -> str:
 
 
 def _without_effect(tree: ast.Module) -> set[int]:
-    """Python's `id()` of each syntax node in which a mistake has no effect on results.
+    """The `id()` of each syntax node in which no mistake is planted, because results cannot change.
 
     The nodes belong to annotations, decorators, `raise`, `assert`, f-strings and `strict=`.
     """
@@ -168,7 +168,7 @@ def _without_effect(tree: ast.Module) -> set[int]:
 
 
 def listed(path: Path) -> list[Mutant]:
-    """The mistakes in a TOML file; the text that a mistake replaces occurs once in its module.
+    """The mistakes in a TOML file, each of which replaces a text that occurs once in a module.
 
     If the module does not contain the text exactly once, the mistake is left out and reported.
     """
@@ -191,8 +191,9 @@ def files_of_tests(path: Path) -> list[Path]:
     """Test files that name a module's definitions, and the module with its doctests.
 
     First comes the test file with the name of the module. Other test files of the module's package
-    follow, those first that name the module's definitions most often. Test files of other packages
-    come last. For a module of `scripts`, the test files of commands take the place of the doctests.
+    follow, in decreasing order of how often they name the module's definitions. Test files of other
+    packages come last. For a module of `scripts`, the test files of commands take the place of the
+    doctests.
     """
     tree = ast.parse(path.read_bytes())
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
@@ -298,7 +299,8 @@ def try_module(
 ) -> tuple[str, str]:
     """The outcome of `tests` if a module has this `source`, and the last test that began.
 
-    With `only`, all tests are collected, but only the named test runs. An empty name runs no test.
+    With `only`, all tests are collected, but only the named test runs. If `only` is an empty text,
+    no test runs.
     """
     with tempfile.TemporaryDirectory() as folder:
         copy_code(Path(folder))
@@ -345,7 +347,7 @@ def copy_code(folder: Path) -> None:
 class Begun:
     """A plugin of pytest that chooses tests, and records the last test that began.
 
-    Slow tests run only if they are named one by one, and not if only their file is named.
+    A slow test runs only if its own name is given; the name of its file does not suffice.
     """
 
     def __init__(self, path: Path, tests: list[str], only: str | None):

@@ -2,8 +2,8 @@
 
     python -m tools.scale_table --out docs/results/scale.json     # minutes on 2 cores
 
-For the preset `digits-preact8`, the tool compares the losses of the first steps and the running
-statistics with the values on one device. The tool also measures images per second. All devices
+The tool trains the preset `digits-preact8`, and compares the first losses and the running
+statistics with their values on one device. The tool also measures images per second. All devices
 share the cores of one machine. The tool writes docs/results/scale.json, from which `tools.tables`
 makes the table of docs/results/README.md.
 """
@@ -72,7 +72,7 @@ def main(out: Path = OUT) -> None:
 
 
 def measure(case: Case, normalization: str, scratch: Path) -> dict[str, np.ndarray]:
-    """The measurements of the first process of a case."""
+    """The measurements that the first process makes with the devices and processes of `case`."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"

@@ -343,7 +343,7 @@ def undocumented_names(namespace: str) -> Iterator[str]:
 
 
 def undocumented_options(function: Callable[..., Any]) -> list[str]:
-    """The options that a docstring does not name; none if it refers to another docstring for them.
+    """The options that a docstring does not name; none if it refers to another docstring.
 
     Only keyword-only arguments are options. Positional arguments need no description.
     """

@@ -110,7 +110,7 @@ def probability_over_gamma(key: Key[Array, ""]) -> Values:
 
 
 def probability_of_three() -> float:
-    """The probability that one more neuron gives the outputs of three samples rank 3."""
+    """The probability that the outputs of three samples have rank 3 after one neuron is added."""
     x, rows = jnp.asarray(THREE), jnp.asarray(TWO_ROWS)
     return float(geometry.ranks.full_rank_probability(x, rows))
 

@@ -150,7 +150,7 @@ def _() -> Values:
 
 
 def _gram_of_odd_state(n: int) -> np.ndarray:
-    """The Gram matrix of the odd state of n samples; the first sample is the odd sample."""
+    """The Gram matrix of n samples that no layer changes; the first sample is odd."""
     state = geometry.odd_points.odd_state(n)
     norms = np.array([state.norm_ratio] + [1.0] * (n - 1))
     cosines = np.full((n, n), math.cos(state.spread))

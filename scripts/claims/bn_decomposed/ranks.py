@@ -202,7 +202,7 @@ _SINGLE_REASONS = (
 
 
 def _missing(rng: np.random.Generator, x: np.ndarray) -> int:
-    """The number of samples minus the rank, after recentering of `x` and 400 random neurons."""
+    """The number of samples minus the rank of 400 random neurons' outputs for recentered `x`."""
     y = np.maximum((x - x.mean(0)) @ rng.normal(size=(x.shape[1], 400)), 0)
     return len(x) - int(np.linalg.matrix_rank(y, tol=1e-9))
 

@@ -162,7 +162,7 @@ def _cluster_at(radius: float, x: np.ndarray, rng: np.random.Generator) -> np.nd
 
 
 def _growth_of_distances(x: np.ndarray) -> np.ndarray:
-    """The growth E‖xᵢ′ − xⱼ′‖²/‖xᵢ − xⱼ‖² for pairs of the cluster's samples and their mean."""
+    """E‖xᵢ′ − xⱼ′‖²/‖xᵢ − xⱼ‖² for all pairs among the cluster's samples and their centroid."""
     extended = np.concatenate([x, x[:, 1:].mean(1, keepdims=True)], 1)
     square = np.square(extended[:, :, None] - extended[:, None]).sum(-1)
     g = np.asarray(jax.jit(jax.vmap(geometry.odd_points.next_layer))(jnp.asarray(x)).gram)
@@ -213,7 +213,7 @@ THEOREM_14_4.mean("E‖x₂′ − x₃′‖² of a spread cluster", distance_a
 
 
 def _relative_spread(g: np.ndarray) -> float:
-    """The squared radius of the cluster, divided by its squared distance from the odd sample."""
+    """The cluster's squared radius, divided by its centre's squared distance to the odd sample."""
     n = len(g)
     weights = np.full(n, 1 / (n - 1))
     weights[0] = 0

@@ -62,7 +62,7 @@ def _random_batches(key: Array) -> Array:
 
 
 def _first_layer(x: Array) -> np.ndarray:
-    """The two neurons of the first layer of each batch."""
+    """For each batch, the two neurons of the first layer."""
     return np.asarray(jax.jit(jax.vmap(partial(geometry.tree.neurons, depth=1)))(x))
 
 

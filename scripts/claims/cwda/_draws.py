@@ -107,7 +107,7 @@ LAYERS = Draws(layers, 300, batch_size=30)
 
 
 def layer_spearman(what: str, a: str, b: str, form: Form = "printed") -> Sampled:
-    """A check of the mean of Spearman's ρ of two criteria in `layers`.
+    """Check the mean Spearman's ρ of two criteria over the layers that `layers` draws.
 
     The predicted mean is exact to first order in 1/N and 1/d.
     """

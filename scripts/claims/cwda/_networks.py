@@ -69,7 +69,7 @@ def of_networks(printed: str, sentence: Callable[[Layers], str]) -> tuple[Result
 
 
 def of_the_report(sentence: Callable[[dict[str, Any]], str]) -> Result:
-    """A sentence on the networks of `scripts/reproduce.py`.
+    """A sentence with results of the networks that `scripts/reproduce.py` has trained.
 
     Some networks have batch norm, and some have unitized batch norm.
     """
@@ -126,7 +126,7 @@ def in_english(pair: str) -> str:
 
 
 def spread(values: Sequence[float], digits: int = 3) -> str:
-    """The mean over layers, followed by the standard deviation over layers in brackets."""
+    """The mean of the layers' `values` as text, with their standard deviation in brackets."""
     return f"{statistics.mean(values):.{digits}f} (spread {statistics.stdev(values):.{digits}f})"
 
 

@@ -26,7 +26,7 @@ def _a_and_b(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def lemma_3(key: Key[Array, ""]) -> Statistics:
-    """The numbers A and B of Lemma 3 at c = 1, and further numbers for checks."""
+    """Random draws of A, B, A/B and (‖x‖ − ‖y‖)²/B of Lemma 3, at c = 1 or at a small c."""
     x, y = normal(key, 2, 500, K)
     a, b = _a_and_b(x, y)
     gap = jnp.linalg.norm(x, axis=1) - jnp.linalg.norm(y, axis=1)

@@ -77,7 +77,7 @@ def _() -> Values:
 
 
 def _ratios(bound: Callable, alphas: Sequence, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
-    """For each alpha, the earth mover distance of outputs divided by `bound`, minus 1."""
+    """For each alpha, the distance between the outputs for x and y, divided by `bound`, minus 1."""
     return [
         excess(
             distances_of_outputs(x, y, bounded(alpha)), bounds_at(bound, jnp.asarray(alpha), x, y)

@@ -37,7 +37,7 @@ class Case(NamedTuple):
 
     @property
     def size(self) -> str:
-        """The shapes of the arguments except keys, and the note on the function."""
+        """A text with the shapes of the float32 arguments, and the note."""
         leaves = [leaf for leaf in jax.tree.leaves(self.arguments) if leaf.dtype == jnp.float32]
         counts = Counter("×".join(map(str, leaf.shape)) or "scalar" for leaf in leaves)
         shapes = [f"{count} of {text}" if count > 1 else text for text, count in counts.items()]

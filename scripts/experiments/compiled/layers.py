@@ -36,9 +36,9 @@ Layer = Callable[[dict[str, Array], Running, Array, Mode], tuple[Array, Running]
 class Limits(NamedTuple):
     """Limits of the HBM traffic and the temporary memory of our layer.
 
-    Traffic is divided by the traffic of Flax's layer. The memory of Flax's layer is subtracted from
-    the memory of ours, and the difference is divided by the bytes of the input. None means no
-    limit.
+    The limit of traffic is for our layer's traffic divided by the traffic of Flax's layer. The
+    memory of Flax's layer is subtracted from the memory of ours, and the difference is divided by
+    the bytes of the input. None means no limit.
     """
 
     traffic: float | None = None

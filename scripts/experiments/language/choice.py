@@ -1,4 +1,4 @@
-"""Chooses the units (layers, heads, channels, experts) that remain, in a pass over the decoder."""
+"""Scores a decoder's units (layers, heads, channels, experts), and chooses those that remain."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -52,13 +52,13 @@ class Model:
         return self.tensors[name].read()
 
     def ends(self) -> Ends:
-        """The parameters before and after the layers, as one object."""
+        """The parameters outside the layers: embeddings, last norm and output kernel."""
         names = [*removal.end_names(self.tensors)]
         return make_ends({name: self.read(name) for name in names})
 
 
 def make_ends(arrays: Mapping[str, np.ndarray]) -> Ends:
-    """The parameters before and after the layers, as an object made from arrays by name."""
+    """The parameters outside the layers, from a dictionary of arrays with Llama's names."""
     table = arrays[EMBEDDING]
     others = arrays.get(POSITIONS), arrays.get(NORM_BIAS)
     return Ends(table, arrays[NORM], arrays.get(HEAD, table), *others)

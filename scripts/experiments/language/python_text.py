@@ -24,7 +24,7 @@ def load() -> tuple[UInt8[np.ndarray, " n"], UInt8[np.ndarray, " m"]]:
 
 
 def documents() -> Iterator[bytes]:
-    """The sources without their tests, and then the topics of `help()`."""
+    """The library's source files without tests, and then the topics of `help()`."""
     library = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(library.rglob("*.py")):
         if not LEFT_OUT & set(path.relative_to(library).parts) and path.stem != "topics":

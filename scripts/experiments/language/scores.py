@@ -81,7 +81,7 @@ def rise(w: np.ndarray, inverse: Matrix, width: int, remains: np.ndarray) -> Vec
 
 
 def magnitudes(p: Mapping[str, np.ndarray], unit: str) -> Float[np.ndarray, " indices"]:
-    """For each index of the axes named `unit`, the sum Σ w² over a layer's weights at the index."""
+    """For each unit of the kind `unit`, the sum Σ w² over the unit's weights in one layer."""
     sums = [
         np.square(array).sum(tuple(k for k in range(array.ndim) if AXES[name][k] != unit))
         for name, array in p.items()

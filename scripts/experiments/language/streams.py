@@ -88,7 +88,7 @@ def make_layer(model: Architecture, params: Params, layer: int, tokens: int) -> 
 
 
 def without_layers(model: Architecture) -> Architecture:
-    """The architecture without fields that differ between layers, so that layers share programs."""
+    """The architecture without the fields `windows` and `rates`, so that layers share programs."""
     return replace(model, windows=(), rates=())
 
 

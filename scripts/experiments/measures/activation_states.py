@@ -46,7 +46,7 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def batch(n: int, name: str) -> dict[str, Any]:
-    """The odd and the symmetric Gram matrix of n samples, and how stable each matrix is."""
+    """The stability of two Gram matrices of n samples: with an odd sample, and symmetric."""
     function, kinks = ACTIVATIONS[name]
     odd = odd_points.odd_stability(n, function, kinks)
     walk = odd_points.spread_distribution(n, WIDTH, function, kinks)

@@ -171,7 +171,7 @@ def _layer(
 
 
 def theory(expected: Callable[..., Array], *arguments: Any, **options: Any) -> float | None:
-    """A value that theory gives for Gaussian filters; None for criteria without such a value."""
+    """The value of `expected` for Gaussian filters; None for criteria without such a formula."""
     try:
         return float(expected(*arguments, **options))
     except ValueError:

@@ -245,7 +245,7 @@ def program(own: Task, norm: Norm) -> Program:
 
 
 def _inference(own: Task, graph: nnx.GraphDef, has_statistics: bool) -> tuple[Callable, ...]:
-    """The functions `evaluate`, `outputs` and `whole_set` of a program."""
+    """The functions `evaluate`, `outputs` and `whole_set` for a `Program`."""
 
     def network(state: Any) -> Any:
         return nnx.merge(graph, *state[:2], copy=True)
@@ -326,7 +326,7 @@ def _batches(rng: np.random.Generator, own: Task) -> Int[Array, "k n"]:
 
 
 def _layer(state: Any, name: str) -> dict[str, Array]:
-    """The parameters of a normalizer, by name."""
+    """The parameters of the normalizer `name` in a state."""
     layers, index = name.split(".")
     return nnx.to_pure_dict(state[0])[layers][int(index)]
 

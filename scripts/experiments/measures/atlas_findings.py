@@ -1,8 +1,8 @@
 """Correlations between the shift and the training results of runs of `scripts/atlas.py`.
 
-A comparison is a task and a seed: eight networks that start from the same weights and see the same
-batches. In each comparison, the mean over the eight networks is subtracted from the logarithms of
-shifts and losses, so that tasks and seeds cause no correlation.
+A comparison consists of the eight networks with the same task and seed, which start from the same
+weights and see the same batches. In each comparison, the mean over the eight networks is subtracted
+from the logarithms of shifts and losses, so that tasks and seeds cause no correlation.
 """
 
 from collections import defaultdict
@@ -118,7 +118,7 @@ def interval(
 
 
 def rows(runs: Runs) -> list[dict[str, Any]]:
-    """The means and standard errors over seeds for each normalizer on each task."""
+    """For each normalizer and task, every measure's mean over seeds, with its standard error."""
     groups = defaultdict(list)
     for run in runs:
         groups[run["task"], run["normalizer"]].append(run)

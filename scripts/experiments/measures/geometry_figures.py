@@ -127,8 +127,8 @@ def figure_6(seed: int) -> dict[str, Any]:
     """Figure 6: the share of inputs that activates a neuron, with and without recentering.
 
     An input activates a neuron if the output is above a tenth of the neuron's largest output. The
-    result also has the outputs of one neuron. Without recentering, the neuron with the largest
-    ratio of mean to standard deviation is chosen.
+    result also has the outputs of one neuron for all inputs. Without recentering, the neuron with
+    the largest ratio of mean to standard deviation is chosen.
     """
     n, width = NEURONS
     parts = {}
@@ -149,7 +149,7 @@ def figure_6(seed: int) -> dict[str, Any]:
 
 
 def figure_7_and_8() -> dict[str, Any]:
-    """Figures 7 and 8: the children of one neuron with two values and one with three values."""
+    """Figures 7 and 8: the children of a neuron with two different values, and with three."""
     rows = {"7": jnp.array([0.0, 0, 0, 1, 1]), "8": jnp.array([0.0, 0, 2, 3, 3])}
     return {
         figure: {
@@ -205,7 +205,7 @@ def _network(
 
 
 def _angles(seed: int, part: str, n: int, width: int) -> Float[np.ndarray, "2 pairs"]:
-    """Angles of all pairs, in degrees, after the last two layers."""
+    """The angles of all pairs of samples, in degrees, before and after the last layer."""
     pairs = np.triu_indices(n, 1)
     layers = (LAYER - 1, LAYER)
     network = _network(seed, part, n, width, lambda x: geometry.angles(x)[pairs], layers)

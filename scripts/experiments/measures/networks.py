@@ -129,7 +129,7 @@ def distances(histories: dict[str, list[History]]) -> dict[str, list[list[float]
 def criteria(
     states: dict[str, list[State]], programs: dict[str, Program], on_network: Callable[[], None]
 ) -> dict[str, Any]:
-    """The similarity of criteria on every convolution's filters, and accuracies after masking."""
+    """How similarly criteria rank each convolution's filters, and accuracies after masking."""
     kernels = conv_kernels(states["batch_norm"][0].params)
     shapes = {name: pruning.filter_matrix(kernel).shape for name, kernel in kernels.items()}
     results: dict[str, Any] = {
@@ -154,7 +154,7 @@ def criteria(
 
 
 def _measure(state: State, program: Program) -> dict[str, Any]:
-    """The similarity of criteria in one network, and accuracies after filters are masked."""
+    """How similarly criteria rank one network's filters, and its accuracies after masking."""
     ranked = {
         name: jax.device_get(_rank(_scores(kernel)))
         for name, kernel in conv_kernels(state.params).items()
@@ -203,9 +203,9 @@ def _scores(kernel: Float[Array, "h w cin cout"]) -> dict[str, Float[Array, " fi
 def _rank(
     scores: dict[str, Float[Array, " filters"]],
 ) -> tuple[pruning.ranking.Similarity, dict[str, dict[float, Array]]]:
-    """The similarity of each pair of criteria, and the filters that remain.
+    """The similarity of each pair of criteria, and masks of the filters that are not removed.
 
-    For each criterion and ratio, the filters that remain are a boolean mask.
+    There is a boolean mask for each criterion and ratio.
     """
     keep = {
         name: {ratio: ~pruning.ranking.lowest(score, ratio=ratio) for ratio in RATIOS}

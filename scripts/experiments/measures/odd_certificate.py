@@ -62,8 +62,8 @@ Kernel = Callable[[Number, Number, Number], Moment]  # a function of two varianc
 def certificate(name: str, n: int, state: OddState) -> Certificate | None:
     """The certificate of the odd state near `state`, for an activation of this module.
 
-    The result is None for any other activation, and for a smooth activation if the spread of the
-    cluster is at least 1e-6.
+    The result is None for any other activation. The result is also None if the activation is smooth
+    and the cluster has a spread of at least 1e-6.
 
     Args:
       name: Name of an activation; this module knows the names in `SLOPES` and `smooth_functions`.

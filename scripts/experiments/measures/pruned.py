@@ -1,4 +1,4 @@
-"""Prunes trained networks by each criterion, recalibrates and fine-tunes them, and measures them.
+"""Prunes trained networks by each criterion, and measures them also after fine-tuning.
 
 All criteria start from the same trained network, as in Table 4 of the pruning paper.
 """

@@ -34,10 +34,7 @@ Tree = dict[str, dict[str, jax.Array]]
 
 
 def init(key: jax.Array, name: str) -> Tree:
-    """The initial arrays of normalized layers and of a last dense layer.
-
-    The arrays include running statistics.
-    """
+    """The initial parameters and running statistics of normalized layers and a last dense layer."""
     tree, widths = {}, WIDTHS[name]
     window = () if name == "perceptron" else (3, 3)
     keys = jax.random.split(key, len(widths))
@@ -52,7 +49,7 @@ def init(key: jax.Array, name: str) -> Tree:
 
 
 def logits(tree: Tree, x: jax.Array, fresh: bool = False) -> tuple[jax.Array, Tree]:
-    """The outputs of a network, and the tree with the statistics of the batch.
+    """The outputs of a network, and its tree of arrays, now with the statistics of the batch.
 
     All layers normalize by the statistics of the batch if `fresh` is true, and otherwise by the
     statistics in the given tree.
@@ -91,7 +88,7 @@ def train(tree: Tree, x: np.ndarray, y: np.ndarray, epochs: int, rate: float) ->
 
 @cache
 def training(steps: int, rate: float) -> Callable[..., Tree]:
-    """A function that trains a tree by Adam, one step for each row of image indices."""
+    """A function that trains a network's arrays by Adam; each row of indices gives one batch."""
     optimizer = optax.adam(optax.cosine_decay_schedule(rate, steps))
 
     def loss(tree: Tree, x: jax.Array, y: jax.Array) -> jax.Array:

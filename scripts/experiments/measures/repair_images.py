@@ -140,7 +140,7 @@ def recalibrated(graph: Any, tree: Any, batches: list[tuple[np.ndarray]]) -> Any
 
 
 def fine_tuned(graph: Any, tree: Any, train: Examples) -> Any:
-    """The tree after one epoch of SGD with momentum over the images of the repair."""
+    """The network's arrays after one epoch of SGD with momentum on the images for the repair."""
     model = nnx.view(nnx.merge(graph, tree, copy=True), use_running_average=False)
     training, params, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)
     optimizer, step = stepping(training)
@@ -152,7 +152,7 @@ def fine_tuned(graph: Any, tree: Any, train: Examples) -> Any:
 
 @cache
 def stepping(graph: Any) -> tuple[optax.GradientTransformation, Callable[..., Any]]:
-    """An optimizer, and a training step with this optimizer.
+    """SGD with momentum, and a training step with this optimizer.
 
     The step is compiled once for trees of the same widths.
     """

@@ -12,8 +12,8 @@ every layer normalizes by running averages, as in inference. - `batch`: every ba
 normalizes by its own statistics, as in training.
 
 For the last two kinds, the `floor` is the distance that changes of statistics cause with frozen
-weights. For `running`, the running averages are computed over further batches. For `batch`, the
-probe is divided into other batches.
+weights. For `running`, the weights are frozen while running averages are updated by further
+batches. For `batch`, the probe is divided into batches in another way.
 """
 
 import itertools

@@ -99,7 +99,7 @@ def with_interval(found: Mapping[str, float]) -> str:
 
 
 def verdict(found: Mapping[str, float]) -> str:
-    """The answer, in words, that follows from a correlation's interval.
+    """In words, whether networks with less shift train better, from a correlation's interval.
 
     The correlation is positive if networks with less shift have less loss.
     """
@@ -111,7 +111,7 @@ def verdict(found: Mapping[str, float]) -> str:
 
 
 def correlations(results: Mapping[str, Any]) -> str:
-    """The correlations between normalizers and within normalizers, with intervals of 95 %."""
+    """A table of the correlations between and within normalizers, with 95 % intervals."""
     rows = [
         [
             f"shift {row['shift']} and {row['outcome']}",
@@ -146,7 +146,7 @@ def figure(results: Mapping[str, Any]) -> str:
 
 
 def tables(results: Mapping[str, Any]) -> dict[str, list[list[str]]]:
-    """The rows of a table for every task, with a row for each normalizer."""
+    """For each task, the rows of its table; each row is for one normalizer."""
     found: dict[str, list[list[str]]] = {}
     for row in results["findings"]["rows"]:
         cells = [

@@ -1,4 +1,4 @@
-"""The page of models of filters, with predicted and measured rankings by l1 and l2."""
+"""The page of `scripts/filter_models.py`: predicted and measured rankings by l1 and l2."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -126,5 +126,5 @@ def _accuracies(blocks: dict[str, Any]) -> str:
 
 
 def _title(block: str) -> str:
-    """The title for accuracies at a stage, made from a key such as `Table_4:pruned`."""
+    """The title of a panel of accuracies, made from a key such as `Table_4:pruned`."""
     return block.replace("_", " ").replace(":", ", ")

@@ -166,7 +166,7 @@ def _accuracy(results: dict) -> str:
 
 
 def _stage_panels(accuracy: dict) -> list[str]:
-    """Accuracy by stage, and its difference from the mean over criteria."""
+    """Panels of each criterion's accuracy after each stage, and minus the mean over criteria."""
     stages = list(accuracy["spread"])
     by_criterion = [accuracy["by criterion"][criterion] for criterion in CRITERIA]
     values = [[by_stage[stage]["values"] for stage in stages] for by_stage in by_criterion]

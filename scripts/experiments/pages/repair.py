@@ -40,7 +40,7 @@ COMPARED = ("folded", "recalibrated", "least squares", "fine-tuned, one epoch")
 
 
 def render(digits: dict[str, Any], resnet: dict[str, Any]) -> str:
-    """The page of the networks on digits and of the residual network."""
+    """The HTML of the page, from the results in digits.json and in resnet20.json."""
     tables = of_networks(digits) | of_images(resnet)
     spent = took(digits["rows"]) | took(resnet["rows"])
     return page.render(
@@ -142,7 +142,7 @@ def probability(p: float) -> str:
 
 
 def took(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[float]]:
-    """The median seconds, and the memory in MB if it was measured, by network and repair."""
+    """For each network and repair, the median seconds and, if measured, the memory in MB."""
     spent: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for row in rows:
         key = row.get("network", "ResNet-20"), row["repair"]

@@ -94,7 +94,7 @@ def moments(results: dict) -> str:
 
 
 def moment_plots(results: dict) -> list[str]:
-    """Median and quartiles over channels and seeds of four moments of one layer's outputs."""
+    """Four moments of one layer's outputs: median and quartiles over channels and seeds."""
     training = results["training"]
 
     def paint(axes: Axes, moment: str) -> None:

@@ -57,7 +57,7 @@ def overview(claims: list[dict]) -> str:
 
 
 def _found(claim: dict, *forms: str) -> str:
-    """The finding of the first check that has one of `forms`, or a dash."""
+    """The finding of the first check whose form is in `forms`, or a dash if there is none."""
     checks = (check for check in claim["checks"] if check["form"] in forms)
     return next((describe_finding(check) for check in checks), "–")
 
@@ -93,7 +93,7 @@ def _surprises(claims: list[dict]) -> str:
 
 
 def _highlights(claims: list[dict], curves: dict) -> dict[str, Highlight]:
-    """The findings whose claims and figures are in the results, by the anchors of the claims."""
+    """The findings that the results can show, each by the anchor of its claim."""
     return {
         anchor(claim["paper"], claim["name"]): item
         for item in HIGHLIGHTS
@@ -156,7 +156,7 @@ def _field(facet: str, values: Mapping[str, str]) -> str:
 
 
 def _by_number(claims: list[dict]) -> str:
-    """For each paper, the theorems, equations and figures of its claims, with links to cards."""
+    """For each paper, an index of theorems, equations and figures, with links to cards."""
     return "".join(
         f"<h3>{html(short)}</h3><dl class='numbers'>"
         + _numbers(claim for claim in claims if claim["paper"] == short)

@@ -62,7 +62,7 @@ def accuracy_sentence(results: dict) -> str:
 def seed_table(results: dict) -> tuple[str, Sequence[str], list[list[str]]]:
     """The title, head and rows of a table of seeds.
 
-    A row has the last epoch of a seed, its speed, and its other evaluations.
+    A row has a seed's loss and accuracy in the last epoch, its speed, and other evaluations.
     """
     recipe, runs = results["recipe"], results["seeds"]
     rows = []

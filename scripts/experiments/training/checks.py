@@ -11,9 +11,8 @@ def check_processes(coordinator: str | None, processes: int | None, process: int
     """Refuse options for several processes that are incomplete or out of range.
 
     Raises:
-      InputError: One of the options is missing, the coordinator is neither HOST:PORT nor auto,
-        another option is given with auto, or the number of the process is not below the number of
-        processes.
+      InputError: The options are incomplete or exclude each other, the coordinator is neither
+        HOST:PORT nor auto, or the number of the process is too large.
     """
     if coordinator is None or coordinator == "auto":
         if (processes, process) != (None, None):

@@ -23,7 +23,7 @@ class Chunk(NamedTuple):
       losses: Mean loss of each seed over the steps of the epoch so far.
       steps: Number of steps of the chunk.
       seconds: Duration of the steps.
-      waiting: The part of `seconds`, also in seconds, that was spent waiting for batches.
+      waiting: How many of the `seconds` were spent waiting for batches.
       images: Number of images of the chunk, over all seeds.
     """
 

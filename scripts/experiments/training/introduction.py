@@ -112,8 +112,8 @@ def augmentation(recipe: Recipe, *, streamed: bool) -> str:
 def _unused_fields(recipe: Recipe, streamed: bool, evaluations: tuple[Evaluation, ...]) -> set[str]:
     """The fields that are not shown.
 
-    A field is not shown if other fields have values with which it has no effect. `crop` and
-    `scales` are not shown either, because they are in the text of `augmentation`.
+    A field is not shown if other fields have values with which it has no effect. The fields `crop`
+    and `scales` are left out too, because the text of `augmentation` names them.
     """
     unused = {"crop", "scales"}
     if not streamed or not {"crops", "whole"} & set(evaluations):

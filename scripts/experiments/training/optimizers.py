@@ -106,5 +106,5 @@ def make_optimizer(recipe: Recipe, steps: int) -> optax.GradientTransformation:
 
 
 def _options(optimizer: str) -> set[str]:
-    """The names of the options of an optimizer of Optax."""
+    """The names of the options that Optax's `optimizer` has."""
     return set(inspect.signature(getattr(optax, optimizer)).parameters)

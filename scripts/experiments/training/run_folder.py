@@ -76,8 +76,7 @@ def more_epochs(out: Path, recipe: Recipe, existing: dict[str, Any]) -> dict[str
     """The recipe's number of epochs, if it is larger than the number of the run in `out`.
 
     Raises:
-      InputError: Only the number of epochs differs and is larger, but the learning rate depends on
-        the number of epochs.
+      InputError: The existing run has fewer epochs, and its learning rate depends on this number.
     """
     before = existing.get("epochs")
     if not isinstance(before, int) or recipe.epochs <= before:
