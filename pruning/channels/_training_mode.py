@@ -52,9 +52,10 @@ def _lost_averages(program: Program, count: int) -> set[int]:
 
     The parameters are the first `count` arguments of the program.
     """
-    sizes = [prod(shape_of(v)) for v in program.jaxpr.invars]
-    parameters = [_Value(size, frozenset({i})) for i, size in enumerate(sizes[:count])]
-    inputs = [_Value(size, is_active=True) for size in sizes[count:]]
+    shapes = [shape_of(v) for v in program.jaxpr.invars]
+    parameters = [_Value(prod(shape), frozenset({i})) for i, shape in enumerate(shapes[:count])]
+    # an input without axes, such as a momentum, is no activation
+    inputs = [_Value(prod(shape), is_active=shape != ()) for shape in shapes[count:]]
     steps: list[tuple[Equation, list[_Value], list[_Value]]] = []
 
     def step(eqn: Equation, operands: list[_Value]) -> list[_Value]:

@@ -104,6 +104,16 @@ def test_training_is_seen_inside_of_calls_and_heads_that_nobody_reads_are_no_tra
     assert prune(run, state, x, ratios=[0.5]).params["last"]["kernel"].shape == (4, 2)
 
 
+def test_training_is_seen_if_the_momentum_is_an_input():
+    def apply(p, x, momentum):
+        h = x @ p["a"]
+        _ = momentum * p["mean"] + (1 - momentum) * h.mean(0)
+        return jax.nn.relu(h) @ p["b"]
+
+    with pytest.raises(ValueError, match="updates mean by statistics of the batch, and does not"):
+        prune(apply, PARAMS | {"mean": np.ones(8)}, X, np.float64(0.75), ratios=[0.5])
+
+
 UNREAD = {
     "a layer": lambda p, h: h @ p["c"] + p["bias"][None],
     "one sample beside the mean": lambda p, h: h.mean(0) * h[0] + p["bias"],
