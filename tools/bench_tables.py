@@ -18,7 +18,7 @@ TIMES = (
 def tables(found: dict[str, Any], subject: str, titles: str) -> str:
     """How a file was measured, and the tables of the groups whose titles begin with `titles`.
 
-    Groups of layers are in one table; every other group has its own table.
+    All groups of layers share one table; every other group has its own table.
     """
     groups = {title: rows for title, rows in found["groups"].items() if title.startswith(titles)}
     if all(LAYER.fullmatch(row["name"]) for rows in groups.values() for row in rows):
@@ -84,7 +84,7 @@ def layers(groups: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
 
 
 def _layer(row: dict[str, Any]) -> tuple[str, str]:
-    """The names of the layer and of the input shape of a row."""
+    """The layer and the input shape that the name of a row contains."""
     layer, shape = LAYER.fullmatch(row["name"]).groups()  # pyright: ignore[reportOptionalMemberAccess]
     return layer, shape
 

@@ -41,7 +41,7 @@ def draw_checks(of: Iterable[Claim]) -> list[Claim]:
 
 
 class Run(NamedTuple):
-    """The true statements that a run rejected, and the z-scores of the equalities."""
+    """The true statements that a run rejected, and the z-scores of checks of exact equality."""
 
     rejected: list[str]
     z: dict[str, float]
@@ -58,7 +58,7 @@ def run(seed: int, precision: float) -> Run:
 
 
 def false_alarms(seeds: Iterable[int], precision: float, processes: int) -> dict[str, Any]:
-    """The seeds of runs that rejected a true statement, and checks whose mean z-score is not 0."""
+    """The runs that rejected a true statement, and the checks whose mean z-score is far from 0."""
     seeds = list(seeds)
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         one = partial(run, precision=precision)

@@ -15,7 +15,7 @@ GROUPS = (1, 2, 4, 8, 16)
 
 
 class Network(NamedTuple):
-    """A network of a table, or a figure with several networks, and the command that trains it.
+    """The command that trains a network of a table, or all networks of a figure.
 
     Attributes:
       name: Name of the folder and of the file of results.

@@ -175,7 +175,7 @@ def _alike_means(recorded: dict[str, Any], now: dict[str, Any]) -> bool:
 
 
 def count(content: Any) -> int:
-    """The number of numbers and texts that are compared."""
+    """How many numbers and texts of a result are compared."""
     if isinstance(content, dict):
         return sum(count(value) for name, value in content.items() if name not in TIMES)
     return sum(map(count, content)) if isinstance(content, list) else 1

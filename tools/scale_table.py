@@ -39,7 +39,7 @@ HEADER = (
 
 
 class Case(NamedTuple):
-    """The number of devices of a process, and the number of processes."""
+    """The number of devices of each process, and the number of processes."""
 
     devices: int
     processes: int = 1

@@ -160,7 +160,7 @@ COMPUTED: dict[str, Callable[[str], str]] = {"architectures": architectures, "st
 
 
 def write_marks(page: str, writers: dict[str, Callable[[str], str]]) -> str:
-    """The page with new text between its marks."""
+    """The text of a page, with newly written texts between the page's marks."""
 
     def replaced(found: re.Match[str]) -> str:
         mark, kind, argument, before = found.groups()

@@ -120,7 +120,7 @@ def run(main: Callable[..., None], **ending_options: str) -> None:
 
 
 def check_start() -> None:
-    """Refuse an environment in which the command would fail or wait for ever later.
+    """Refuse an environment in which the command would later fail or wait for ever.
 
     Raises:
       InputError: A library whose version is recorded in results is not installed, or the limit on

@@ -91,12 +91,12 @@ class Bar(Progress):
     said: float | None = None
 
     def update(self, task_id: TaskID, **changes: Any) -> None:
-        """Update a task; if no bar is shown, print a line instead."""
+        """Update a task of the bar; if no bar is shown, print a line instead."""
         super().update(task_id, **changes)
         self._say(task_id)
 
     def advance(self, task_id: TaskID, advance: float = 1) -> None:
-        """Advance a task; if no bar is shown, print a line instead."""
+        """Advance a task of the bar; if no bar is shown, print a line instead."""
         super().advance(task_id, advance)
         self._say(task_id)
 

@@ -124,9 +124,9 @@ def _() -> Values:
 
 
 def angle_without_recentering(key: Key[Array, ""]) -> Values:
-    """The angle in degrees that layers which divide by the root mean square do not change.
+    """The angle in degrees at the fixed point of layers that divide by the root mean square.
 
-    The two results are by iteration and in closed form, both for the limit of many samples.
+    The first result is computed by iteration, the second in closed form; both are for many samples.
     """
     step = jax.jit(geometry.mean_field.rms_cosine_step)
     cosine = jnp.asarray(0.3)

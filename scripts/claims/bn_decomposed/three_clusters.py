@@ -65,9 +65,9 @@ def _() -> Values:
 def gram_and_sums(key: Array) -> tuple[np.ndarray, np.ndarray]:
     """The Gram matrix, times n², of the children of random neurons, and the sums A to D.
 
-    A neuron is 0 on the first cluster, and its value on the second cluster is its height. A, B, C
-    and D are the sums of squared heights for cluster sizes (1, n − 1), (n − 1, 1), (2, n − 2) and
-    (n − 2, 2).
+    The height of a neuron is its value on the second cluster; on the first cluster, the neuron is
+    0. A, B, C and D are the sums of squared heights for cluster sizes (1, n − 1), (n − 1, 1), (2, n
+    − 2) and (n − 2, 2).
     """
     c = generator(key).uniform(0.2, 2, (4, 5))
     i = np.arange(POINTS)

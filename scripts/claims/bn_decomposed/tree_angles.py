@@ -138,7 +138,7 @@ def _better_ends(tree: DeepTrees) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _beyond_sharp_bounds(x: Array) -> Values:
-    """The norm ratio for the better end minus its bound, and the angle's bound minus the angle."""
+    """For the better end, the norm ratio minus its bound, and the angle's bound minus the angle."""
     ratio, angle = _better_ends(deep_trees(x))
     sharp = geometry.tree.end_bounds(POINTS)
     return [ratio - sharp.norm_ratio, sharp.angle - angle]

@@ -120,10 +120,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def unbalanced_rows(key: Array) -> tuple[np.ndarray, float, float]:
-    """Two-valued neurons that separate sample 1 or sample n, and two sums Σc² of their heights c.
-
-    One sum is over neurons that separate sample 1, and one over neurons that separate sample n.
-    """
+    """Two-valued neurons that separate sample 1 or n, and Σc² of the heights for either sample."""
     rng = generator(key)
     c = rng.uniform(0.2, 2, (4, 5))
     one, last = np.eye(POINTS)[0], np.eye(POINTS)[-1]
@@ -188,7 +185,7 @@ def _() -> Values:
 
 
 def _beside_equation_56(key: Array) -> tuple[float, float, float]:
-    """The cosine of an inner sample and x₁, its numerator by Equation 53, and its denominator."""
+    """The cosine of an inner sample and x₁; its numerator, by Equation 53; and its denominator."""
     g, s1, s2 = _unbalanced_gram(key)
     below = math.sqrt((s1 + s2) * ((POINTS - 1) ** 2 * s1 + s2))
     return float(g[1, 0] / math.sqrt(g[1, 1] * g[0, 0])), s2, below

@@ -48,7 +48,7 @@ def _rows(accuracies: list) -> np.ndarray:
 
 
 def friedman(accuracies: list) -> float:
-    """The p-value of Friedman's test of the hypothesis that all criteria are equally good."""
+    """The p-value of Friedman's test, whose hypothesis is that all criteria are equally good."""
     return float(scipy.stats.friedmanchisquare(*_rows(accuracies).T).pvalue)
 
 

@@ -99,7 +99,7 @@ KS = Draws(plain_ks, 160_000, batch_size=8000)
 
 
 def ks_size() -> float:
-    """The exact rate of rejection by the test with known parameters at its asymptotic 5 % point."""
+    """How often the test with known parameters rejects at its asymptotic 5 % point, exactly."""
     return float(scipy.stats.kstwo.sf(1.358 / KS_WEIGHTS**0.5, KS_WEIGHTS))
 
 

@@ -45,7 +45,7 @@ RATIOS = Draws(norm_ratios, 100_000, batch_size=10_000, draws_per_key=500)
 
 
 def exact() -> RatioVariances:
-    """The variances of both ratios for one filter in `norm_ratios`."""
+    """The variances of l1/l2 and of l2/l1 of one filter, as `norm_ratios` draws them."""
     return pruning.l1_l2_ratio_variance(RATIO_DIMS)
 
 

@@ -96,7 +96,7 @@ SUMS = Draws(norm_sums, 100_000, batch_size=10_000, draws_per_key=500)
 
 
 def exact() -> RatioVariances:
-    """The variances of both ratios in `norm_sums`."""
+    """The variances of F₁/F₂ and of F₂/F₁, as `norm_sums` draws them."""
     return pruning.gaussian.norm_sum_ratio_variance(SUM_VECTORS, SUM_DIMS)
 
 
@@ -189,7 +189,7 @@ EQUATION_8 = claim(
 
 
 def ranks_of_both_sums(key: Key[Array, ""]) -> Statistics:
-    """Spearman's ρ of sums of distances and sums of squared distances of a layer's filters."""
+    """Spearman's ρ between two scores of filters: sums of distances, and of squared distances."""
     v = normal(key, 64, 144)
     squares = jnp.square(v[:, None] - v[None]).sum(2)
     sums = pruning.spearman(jnp.sqrt(squares).sum(1), squares.sum(1))

@@ -30,7 +30,7 @@ FAR, NEAR = 1e6, 1e-6
 
 
 class Layer(NamedTuple):
-    """A layer with its parameters and its constants M and L."""
+    """A normalization layer, its parameters, and the constants M and L of its bounds."""
 
     apply: Callable[[Array], Array]
     bounds: LayerBounds
@@ -85,7 +85,7 @@ def parameters(key: Key[Array, ""]) -> tuple[Array, Array, Array, Array]:
 
 
 def excesses(key: Key[Array, ""], layer: Layer) -> np.ndarray:
-    """The relative excess of the distance of outputs over min(2M, L W), for many pairs of inputs.
+    """For many pairs of inputs, the relative excess of the outputs' distance over min(2M, L W).
 
     A pair has two samples of a heavy-tailed distribution, or a point and the opposite point.
     """

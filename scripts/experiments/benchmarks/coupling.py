@@ -27,7 +27,7 @@ def pairs() -> list[Pair]:
 
 
 def parameters(*, scanned: bool) -> transformers.Params:
-    """The shapes and dtypes of the parameters.
+    """The shapes and dtypes of the decoder's parameters.
 
     With `scanned`, each parameter of all blocks is one array, stacked along a leading axis.
     """

@@ -1,4 +1,4 @@
-"""Times of our earth mover distances, of SciPy's functions and, if it is installed, of ott-jax."""
+"""Times of our earth mover distances, compared with SciPy and, if installed, ott-jax."""
 
 import importlib.util
 import subprocess
@@ -29,7 +29,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def features() -> list[Pair]:
-    """Our function `emd_1d`, which computes the distances of all features, and its gradients.
+    """Our function `emd_1d`, which computes a distance for each feature, and gradients of `emd_1d`.
 
     The time of the distances is compared with a loop over SciPy's function. The time of the
     gradients is compared with the time of the distances. If ott-jax is installed, both times are

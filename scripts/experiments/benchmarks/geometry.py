@@ -36,7 +36,7 @@ def networks() -> list[Pair]:
     """Random networks whose weights are drawn by each of JAX's random generators.
 
     The compared program draws the same weights and computes one matrix product for each layer. The
-    last rows compare the times in which the generators draw the weights, without products.
+    last rows compare only the times in which the generators draw the weights.
     """
     x = jax.random.normal(jax.random.key(1), (BATCH, WIDTH))
     keys = {name: jax.random.key(0, impl=name) for name in GENERATORS}
@@ -75,8 +75,8 @@ def networks() -> list[Pair]:
 def trees() -> list[Pair]:
     """`tree_gram` at one large depth, compared with brute force at depth 14.
 
-    The second pair compares one vmapped call for many batches at a smaller depth with one call at
-    the large depth.
+    The second pair of programs compares one vmapped call for many batches at a smaller depth with
+    one call at the large depth.
     """
     points = jnp.asarray(np.random.default_rng(0).normal(size=(TREES, POINTS)), jnp.float32)
     one = jax.jit(lambda x: geometry.tree_gram(x, DEPTH))
@@ -102,10 +102,10 @@ def trees() -> list[Pair]:
 
 
 def maps() -> list[Pair]:
-    """The maps that work for any activation, called for ReLU and compared with its closed form.
+    """The maps that work for any activation, called for ReLU and compared with ReLU's closed form.
 
-    The first pair maps one cosine through many layers. The second pair maps a Gram matrix through
-    one layer.
+    The programs of the first pair map one cosine through many layers. The programs of the second
+    pair map a Gram matrix through one layer.
     """
     relu = jax.jit(geometry.mean_field.kernel_map, static_argnums=(0, 1))(jax.nn.relu, (0.0,))
 

@@ -38,7 +38,7 @@ class Pair(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """The median times of a pair of programs, and statistics of the ratio of their times.
+    """The median times of the two programs of a pair, and statistics of the ratio of the times.
 
     A ratio is the time of one call of our program, divided by the time of the next call of the
     other program. The statistics are the median and the quartiles of the ratios. `copies` is the

@@ -37,8 +37,8 @@ class Limits(NamedTuple):
     """Limits of the HBM traffic and the temporary memory of our layer.
 
     The limit of traffic is for our layer's traffic divided by the traffic of Flax's layer. The
-    memory of Flax's layer is subtracted from the memory of ours, and the difference is divided by
-    the bytes of the input. None means no limit.
+    limit of memory is for our layer's memory minus the memory of Flax's layer, divided by the bytes
+    of the input. None means no limit.
     """
 
     traffic: float | None = None

@@ -1,4 +1,4 @@
-"""The memory traffic of a training step of eight normalizers, compiled ahead of time.
+"""The memory traffic of eight normalizers in a training step that is compiled ahead of time.
 
 As in `layers`, the cotangent passes an optimization barrier together with the output. Parameters
 and running statistics are in float32, and data are in bfloat16.

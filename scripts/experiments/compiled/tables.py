@@ -46,7 +46,7 @@ def rows(
     shapes: Sequence[tuple[int, ...]] = SHAPES,
     dtypes: Sequence[str] = DTYPES,
 ) -> Iterator[Row]:
-    """The rows of a table of `TABLES`.
+    """The rows of one of the tables in `TABLES`.
 
     Each program is compiled for `target` when its row is requested.
     """

@@ -36,7 +36,7 @@ class Program(NamedTuple):
     entry: str
 
     def callee(self, instruction: Instruction) -> list[Instruction]:
-        """The computation that an instruction calls or applies; empty if there is none."""
+        """The computation that an instruction calls or applies; empty if it calls none."""
         return self.computations.get(called(instruction), [])
 
 
@@ -103,9 +103,9 @@ def branches(instruction: Instruction) -> list[str]:
 def trip_count(program: Program, loop: Instruction) -> int | None:
     """The number of iterations of a `while` loop.
 
-    The result is the number that XLA states. If XLA states no number, and the loop runs while a
-    counter is below a constant, the result is the constant, as if the counter started at 0. Without
-    a number from XLA and without a constant limit, the result is None.
+    If XLA states the number, this number is the result. Otherwise, the result is the constant below
+    which the loop's counter must be, as if the counter started at 0, or None without such a
+    constant.
     """
     stated = attribute(loop, r'known_trip_count":\{"n":"(\d+)"')
     if stated:

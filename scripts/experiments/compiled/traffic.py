@@ -1,12 +1,12 @@
 """HBM traffic, kernels and notable operations of a compiled program, read from its text.
 
-The traffic is the number of bytes of the operands and results of every kernel of the entry
-computation. If a kernel reads only slices or rows of an operand, only the bytes of these slices or
-rows count. If a kernel updates a result in place, only the written part counts. Reads and writes of
-a TPU's vector memory do not count as traffic. The traffic includes copies from HBM to vector
-memory, and the padding of tiles. The body of a loop is counted once for each iteration, or once if
-the number of iterations is unknown. Of the branches of a conditional, only the branch with the most
-traffic is counted.
+The traffic counts the bytes of all operands and results of each kernel in the entry computation. If
+a kernel reads only slices or rows of an operand, only the bytes of these slices or rows count. If a
+kernel updates a result in place, only the written part counts. Reads and writes of a TPU's vector
+memory do not count as traffic. The traffic includes copies from HBM to vector memory, and the
+padding of tiles. The body of a loop is counted once for each iteration, or once if the number of
+iterations is unknown. Of the branches of a conditional, only the branch with the most traffic is
+counted.
 
 The traffic ignores three effects. Caches between HBM and a GPU's cores (50 MB on an H100) can
 reduce the traffic. A sort or a scatter can need several passes. A kernel can read an operand twice.

@@ -118,7 +118,8 @@ def multi_scale_crops(image: Image.Image, *, crop: int, scales: Sequence[int]) -
     """Evaluation 1 of the unitization paper's Table 3: crops at several scales.
 
     A scale whose shorter side is as long as the crop's side has two crops: the center and its
-    mirror image. All other scales have ten crops each. The five scales of the paper have 42 crops.
+    mirror image. All other scales have ten crops each. At the five scales of the paper, an image
+    has 42 crops.
     """
     views = []
     for shorter in scales:
@@ -130,8 +131,8 @@ def multi_scale_crops(image: Image.Image, *, crop: int, scales: Sequence[int]) -
 def whole_images(image: Image.Image, *, scales: Sequence[int]) -> list[Pixels]:
     """Evaluation 2 of the unitization paper's Table 3: the whole image, at every scale.
 
-    The shorter side is resized to the scale. The longer side is rounded to a multiple of 32, but is
-    not shorter than the scale, so that images of nearly the same shape share a compiled program.
+    The shorter side is resized to the scale. The longer side is rounded to a multiple of 32 that is
+    not below the scale. Therefore, images of nearly equal shapes share a compiled program.
     """
     views = []
     for shorter in scales:
@@ -168,7 +169,7 @@ def batches(
 ) -> Generator[tuple[UInt8[np.ndarray, "n h w 3"], Int32[np.ndarray, " n"]]]:
     """One process's part of the batches `start` to `stop` − 1, counted over all epochs.
 
-    A batch depends on the seed, on its number and on the shard; it does not depend on earlier
+    A batch depends on the seed, on the number of the batch and on the shard, but not on earlier
     batches or on `workers`.
 
     Args:

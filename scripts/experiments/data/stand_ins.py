@@ -20,7 +20,7 @@ NOTE = "Random images and labels: only times have a meaning, accuracies do not."
 
 
 class DataSet(NamedTuple):
-    """The sizes of a data set."""
+    """The number of training images, the shape of an image, and the number of classes."""
 
     images: int  # number of training images
     shape: tuple[int, int, int]

@@ -1,4 +1,4 @@
-"""The architecture in a decoder's `config.json`, and how it differs from Llama's."""
+"""Reads a decoder's architecture, and its family's differences from Llama, from `config.json`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -117,8 +117,8 @@ def choose(
 ) -> Chosen:
     """Score the units of every layer, and choose the units with the largest scores.
 
-    `counts` gives the numbers of units that remain. The layers that remain have the largest
-    influence on the stream; with the score `random`, they are random.
+    `counts` gives the numbers of units that remain. With the score `random`, random layers remain;
+    otherwise the layers with the largest influence on the stream remain.
     """
     rng, whole = np.random.default_rng(seed), model.architecture
     ends = model.ends()

@@ -19,7 +19,7 @@ HELD_OUT = 4  # one sequence in 4 is used to choose the ridge
 
 
 class Equations(NamedTuple):
-    """The sums Σ x̃ x̃ᵀ and Σ x̃ yᵀ over tokens."""
+    """The sums Σ x̃ x̃ᵀ and Σ x̃ yᵀ over tokens, for inputs x̃ and targets y of a kernel."""
 
     xx: Float[np.ndarray, "n n"]
     xy: Float[np.ndarray, "n outputs"]

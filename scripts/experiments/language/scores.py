@@ -70,7 +70,7 @@ def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int)
 
 
 def rise(w: np.ndarray, inverse: Matrix, width: int, remains: np.ndarray) -> Vector:
-    """The increase of the error if one unit is removed, for each unit; zero for removed units."""
+    """For each unit, the increase of the error if the unit is removed; zero for removed units."""
     if width == 1:
         return np.square(w).sum(0) / np.where(remains, np.diagonal(inverse), 1)
     found = np.zeros(len(remains))
@@ -105,5 +105,5 @@ def readers(p: Mapping[str, np.ndarray], norm: str) -> Vector:
 
 
 def largest(scores: Vector, count: int) -> np.ndarray:
-    """The indices of the largest scores, in ascending order; of equal scores, the first ones."""
+    """The indices of the largest scores, ascending; among equal scores, the first are taken."""
     return np.sort(np.argsort(-scores, kind="stable")[:count])

@@ -16,7 +16,7 @@ Tokens = Int[np.ndarray, "sequences length"]
 
 
 def read(folder: Path, text: Path, vocabulary: int) -> Int[np.ndarray, " n"]:
-    """The numbers of the tokens of a text file or of an .npy file.
+    """The token numbers of a text file or of an .npy file.
 
     The tokenizer of the folder splits a text file into tokens. If the tokens of the model are
     bytes, no tokenizer is needed. An .npy file contains token numbers.
@@ -57,7 +57,7 @@ def are_bytes(folder: Path) -> bool:
 
 
 def encoder(folder: Path) -> Any:
-    """A function from a text to the numbers of its tokens.
+    """A function from a text to its token numbers.
 
     Raises:
       InputError: The library of tokenizers is not installed.

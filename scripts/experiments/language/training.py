@@ -92,7 +92,7 @@ def init(key: Key[Array, ""], model: Architecture, vocabulary: int) -> Params:
 
 
 def layer_of(params: Mapping[str, Any], layer: int) -> Params:
-    """The parameters of one layer, without its prefix."""
+    """The parameters of one layer, under their names without the prefix of the layer."""
     prefix = f"model.layers.{layer}."
     return {name.removeprefix(prefix): p for name, p in params.items() if name.startswith(prefix)}
 

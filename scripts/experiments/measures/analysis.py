@@ -58,9 +58,7 @@ def measure(
 
 
 def kernels_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, dict[str, np.ndarray]]:
-    """The kind of the layers, which is convolutions if there are any, and the kernels of these
-    layers.
-    """
+    """The kind of layers to analyze (convolutions, otherwise dense layers), and their kernels."""
     convolutions = {name: w for name, w in parameters.items() if w.ndim > 2}
     dense = {name: w for name, w in parameters.items() if w.ndim == 2}
     return ("dense layers", dense) if dense and not convolutions else ("convolutions", convolutions)
@@ -266,7 +264,7 @@ _ks = jax.jit(pruning.ks_normal, compiler_options=QUICK)
 
 
 def correlations(name: str, kernel: np.ndarray) -> dict[str, Any]:
-    """The covariance of the first filters of a layer, in units of their mean variance."""
+    """The covariance of a layer's first filters, in units of the filters' mean variance."""
     v = pruning.filter_matrix(jnp.asarray(kernel, jnp.float32))[:SHOWN]
     c = np.asarray(pruning.weight_tests.covariance(v), float)
     return {

@@ -19,7 +19,7 @@ Runs = Sequence[Mapping[str, Any]]
 
 
 def shift_of(run: Mapping[str, Any], what: str) -> float:
-    """The distance between a layer's outputs: the geometric mean over a run's layers and epochs.
+    """How far outputs shift in an epoch or a step: the geometric mean over layers and epochs.
 
     Each distance is divided by the square root of the sum of the outputs' variances.
     """

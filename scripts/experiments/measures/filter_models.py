@@ -118,7 +118,7 @@ def table_4(others: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def explain(accuracy: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """The share of the variance of absolute accuracy differences that the overlap explains.
+    """How much of the variance of absolute accuracy differences is explained by the overlap.
 
     For each pair of criteria, the differences in accuracy are predicted from 1 minus the expected
     overlap of the pair. The share `by_pair` is the largest share that any function of the pair of

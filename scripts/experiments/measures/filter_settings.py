@@ -1,4 +1,4 @@
-"""Settings of Table 3 of the pruning paper that are possible in a small network, and variants.
+"""Training settings: the pruning paper's Table 3, as far as a small network allows, and variants.
 
 The base setting has ReLU, batch norm, He's normal initialization, weight decay 5e-4, and 300 steps
 of SGD with momentum. The learning rate is divided by 10 after 150 steps and again after 225 steps.
@@ -29,7 +29,7 @@ def random_relu(key: Key[Array, ""], h: Array) -> Array:
 
 
 def drop(key: Key[Array, ""], h: Array) -> Array:
-    """ReLU, with dropout of a fifth of the values in training, in place of the paper's Dropact."""
+    """ReLU that drops a fifth of the values in training, in place of the paper's Dropact."""
     return jnp.where(jax.random.bernoulli(key, 0.8, h.shape), jax.nn.relu(h) / 0.8, 0)
 
 

@@ -58,7 +58,7 @@ class Averaged(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """The base setting with one field changed.
+    """A setting of the training: the base setting with one field changed.
 
     Attributes:
       group: The part of the base setting that the setting changes, such as "optimizer"; "base" for

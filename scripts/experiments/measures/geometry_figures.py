@@ -86,7 +86,7 @@ def figure_3(seed: int) -> dict[str, Any]:
 
 
 def _odd_network(key: Array) -> tuple[tuple[Array, geometry.OddPoint], Array]:
-    """Angles of all pairs and the odd point after `ODD_LAYERS`, and a projection of the samples."""
+    """After each of `ODD_LAYERS`, all angles and the odd point; and a projection of the samples."""
     pairs = np.triu_indices(ODD_POINTS, 1)
     inputs, weights, plane = jax.random.split(key, 3)
     network = geometry.random_network(
@@ -162,7 +162,7 @@ def figure_7_and_8() -> dict[str, Any]:
 
 
 def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: int = 5) -> dict:
-    """Test accuracy by epoch of two kinds of MLPs, with `runs` networks of each kind.
+    """The test accuracies of two kinds of MLPs after each epoch, with `runs` networks of each kind.
 
     Both kinds have `points` hidden neurons, the same second layer, the same batches and Adam at
     1e-3. In one kind, the first layer starts with one neuron for each of the first `points`
@@ -229,7 +229,7 @@ def _infinite_width(name: str, n: int) -> float:
 def _train_mlp(
     images: datasets.Images, kernel: Callable, bias: Callable, width: int, epochs: int, seed: int
 ) -> list[float]:
-    """The test accuracy after each epoch."""
+    """Train a perceptron with one hidden layer; return the test accuracy after each epoch."""
     x, test = (jnp.asarray(a.reshape(len(a), -1)) for a in (images.x_train, images.x_test))
     y, labels = jnp.asarray(images.y_train), jnp.asarray(images.y_test)
     rngs = nnx.Rngs(seed)

@@ -52,7 +52,7 @@ Row = dict[str, float]  # the accuracy of a network after each of `STAGES` in on
 
 
 def ratios(plan: Plan) -> tuple[float, ...]:
-    """The fraction of the channels that is removed after each step; empty if a budget is given."""
+    """For each step, the fraction of channels that are removed by its end; empty with a budget."""
     if plan.budget is not None:
         return ()
     return pruning.schedules.iterative(plan.ratio, steps=plan.steps, curve=CURVES[plan.curve])
@@ -117,8 +117,8 @@ def measure(
 def digest(settings: dict[str, Any], plan: Plan, run: Path) -> str:
     """A hash of the settings, the plan, the versions, the processor type and the weight file.
 
-    The folder of the pruned networks is named by the hash, so a run resumes only runs with the same
-    hash. The hash does not depend on the code.
+    The hash names the folder of the pruned networks, so a run resumes only an earlier run with the
+    same hash. The hash does not depend on the code.
     """
     decisive = [settings, dataclasses.asdict(plan)]
     return provenance.digest(decisive, [run] if run.is_file() else [])[:12]
@@ -247,7 +247,7 @@ def accuracies(trained: list[float], steps: list[dict[str, list[Row]]]) -> dict[
 
 
 def friedman(values: np.ndarray) -> dict[str, Any]:
-    """Friedman's test of the hypothesis that the criteria do not differ.
+    """Friedman's test, whose hypothesis is that the criteria do not differ.
 
     The columns of `values` are criteria, and the rows are networks, the blocks of the test.
     """

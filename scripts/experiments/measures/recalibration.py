@@ -70,7 +70,7 @@ def norms(model: Any) -> list[Any]:
 
 
 def mix_statistics(graph: Any, tree: Any, fresh: Any, mix: Mix) -> Any:
-    """The network after `mix(i, old, new)` has changed the statistics of its norms.
+    """A copy of the network, in which `mix(i, old, new)` has changed the statistics of each norm.
 
     `old` is norm number i of the network, and `new` is this norm with statistics of new images.
     """

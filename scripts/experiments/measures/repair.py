@@ -73,7 +73,7 @@ def values_of_criteria(cells: Cells) -> np.ndarray:
 
 
 def mean_of(values: np.ndarray) -> Mean:
-    """The mean over draws and blocks, and its standard error over both.
+    """The mean over draws and blocks, and the standard error of this mean.
 
     The variance is estimated as s²(means over draws) / blocks + s²(means over blocks) / draws. On
     average, the estimate is at least the variance of the mean, because both terms include the noise
@@ -92,7 +92,7 @@ def mean_of(values: np.ndarray) -> Mean:
 
 
 def p_value(cells: Cells) -> float | None:
-    """The p-value of Friedman's test of the hypothesis that criteria do not differ.
+    """The p-value of Friedman's test, whose hypothesis is that criteria do not differ.
 
     For each block (a network or a test image), the test uses the mean over draws.
     """

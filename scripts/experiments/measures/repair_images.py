@@ -58,7 +58,7 @@ class Settings(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A network, the images for its repair, and how its channels are chosen."""
+    """A network, the images for the repair, and the criterion and ratio of removed channels."""
 
     graph: Any
     tree: Any

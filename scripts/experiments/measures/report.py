@@ -65,7 +65,7 @@ def measure(
 def train(
     recipe: Recipe, seeds: int, images: Images, folder: Path, stages: Stages
 ) -> tuple[dict[str, Program], dict[str, list[State]], dict[str, list[History]]]:
-    """The compiled functions, trained states and histories of both normalizations."""
+    """For each normalization, the compiled functions, the trained states and the histories."""
     programs, states, histories = {}, {}, {}
     for name in NORMALIZATIONS:
         normalized = recipes.replace(recipe, normalization=name)

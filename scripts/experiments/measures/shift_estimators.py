@@ -22,7 +22,7 @@ Sample = Float[Array, "n d"]
 
 
 class Case(NamedTuple):
-    """Two distributions and their distance.
+    """Two distributions, and the earth mover distance between them.
 
     If `distance` is None, `measure` uses the exact distance between the test samples.
     """

@@ -81,7 +81,7 @@ class Programs(NamedTuple):
 
 
 class Network:
-    """A trained network, and operations on trees of its arrays, also after pruning."""
+    """A trained network, and operations on its arrays or on the smaller arrays after pruning."""
 
     def __init__(self, images: Images, programs: Programs, state: State, seed: int):
         self.images, self.programs, self.seed = images, programs, seed

@@ -75,7 +75,7 @@ def similarity(results: dict) -> str:
 
 
 def _similarity_plots(results: dict, quantity: str) -> list[str]:
-    """For each pair of criteria, a panel of the network's layers over those of Gaussian layers."""
+    """For each pair of criteria, a panel with values of the network's and of Gaussian layers."""
     layers = results["layers"]
     x = np.arange(len(layers)) + 1
     bands = [results["gaussian"][f"{layer['filters']}x{layer['dims']}"] for layer in layers]

@@ -166,7 +166,7 @@ def _accuracy(results: dict) -> str:
 
 
 def _stage_panels(accuracy: dict) -> list[str]:
-    """Panels of each criterion's accuracy after each stage, and minus the mean over criteria."""
+    """Panels of accuracies after each stage, and of differences from the mean over criteria."""
     stages = list(accuracy["spread"])
     by_criterion = [accuracy["by criterion"][criterion] for criterion in CRITERIA]
     values = [[by_stage[stage]["values"] for stage in stages] for by_stage in by_criterion]
@@ -193,7 +193,7 @@ def _stage_panels(accuracy: dict) -> list[str]:
 
 
 def _steps(results: dict) -> str:
-    """The accuracy over the steps of an iterative schedule."""
+    """A plot of the accuracy after each step of an iterative schedule."""
     runs, ratios = results["accuracy"]["steps"], results["ratios"]
     if len(ratios) < 2:
         return ""

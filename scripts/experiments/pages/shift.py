@@ -99,7 +99,7 @@ def _phases(drops: Sequence[int], epochs: int) -> list[tuple[int, int]]:
 
 
 def distance(run: dict, kind: str, what: str = "exact") -> np.ndarray:
-    """The mean over layers of the distance, or of its noise floor, by epoch."""
+    """The distance of each epoch, or its noise floor if `what` is "floor": the mean over layers."""
     return np.mean([layer[what] for layer in run["shift"][kind].values()], 0)
 
 
@@ -139,8 +139,8 @@ def _per_rate(runs: Runs, rates: Sequence[float], phase: tuple[int, int]) -> Ove
 def _movements(runs: Runs, settled: int) -> list[dict[str, Any]]:
     """The change of moments in an epoch for each normalization, and differences paired by seed.
 
-    For statistics of the whole set, Holm's method corrects the p-values for the number of tests,
-    which is two moments times the number of orders times the number of schedules.
+    For statistics of the whole set, Holm's method corrects the p-values for the number of tests
+    over all moments, orders and schedules.
     """
     groups = dict.fromkeys((run["schedule"], run["order"]) for run in runs)
     records = []

@@ -1,4 +1,4 @@
-"""Builds the networks of recipes."""
+"""Builds the network that a recipe describes."""
 
 import math
 from collections.abc import Callable, Mapping

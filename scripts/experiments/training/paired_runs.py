@@ -126,7 +126,7 @@ def train(program: Program, seed: int, out: Path, view: loop.View) -> tuple[Stat
 
 
 def _measure(program: Program, state: State) -> loop.Measure:
-    """Return a function that measures the outputs' moments and distances to the last outputs."""
+    """Return a function that measures moments of the outputs, and distances since the last call."""
     outputs = program.outputs(state)
 
     def measure(state: State) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Trains small networks outside the recipes, as one compiled program.
 
 In `Trainer`, a recipe fixes initialization, optimizer and the order of batches, and the training
-returns to Python after every few steps. The experiments that use this module choose all three
-themselves. One scan takes all steps, because a step takes less time than a call from Python. To
-train several networks, apply `vmap`.
+returns to Python after every few steps. The experiments that use this module choose the
+initialization, the optimizer and the batches. One scan takes all steps, because a step takes less
+time than a call from Python. To train several networks, apply `vmap`.
 """
 
 from collections.abc import Callable

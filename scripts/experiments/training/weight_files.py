@@ -99,7 +99,7 @@ def _to_hwio(array: np.ndarray) -> np.ndarray:
 
 
 def _shape_in_file(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape in the file of an array that has the shape `shape` after `_to_hwio`."""
+    """The shape that an array had before `_to_hwio` gave it the shape `shape`."""
     return (shape[-1], shape[-2], *shape[:-2]) if len(shape) > 1 else shape
 
 
