@@ -5,10 +5,10 @@
 WEIGHTS are weight files that scripts/analyze.py can read. For each layer, the command fits the
 shape of the weights' distribution, the spread of the filters' scales and the effective dimension.
 From shape, spread and dimension, closed forms predict Spearman's correlation, Kendall's correlation
-and the overlap. The page compares expected overlaps of pairs of criteria with differences of
-accuracies, from Table 4 of the pruning paper and from results of scripts/prune.py. OUT/index.html
-is the page, and OUT/results.json has every value. For the ResNet-20, the model of Gaussian filters
-predicts Spearman's correlation with an error of 0.068.
+and the overlap. For pairs of criteria, the page compares expected overlaps with differences of
+accuracies. The accuracies come from Table 4 of the pruning paper and from results of
+scripts/prune.py. OUT/index.html is the page, and OUT/results.json has every value. For the
+ResNet-20, the model of Gaussian filters predicts Spearman's correlation with an error of 0.068.
 """
 
 if __name__ == "__main__":  # handles Ctrl-C during the imports

@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     said: str  # the message of the loader; empty if the file was loaded
 
     def fault(self) -> str:
-        """The rule that the load breaks, or an empty text."""
+        """The rule that the load breaks, or an empty text if it breaks none."""
         if self.seconds > SECONDS:
             return "too slow"
         if self.memory > MEMORY + TIMES * self.size or "MemoryError" in self.said:

@@ -252,8 +252,8 @@ def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
 
     The test files of the module are added as a whole. If an earlier test has compiled a program, a
     later test with the same program does not run the program's lines, so the record does not name
-    the later test. For a paper's claims, the test of the recorded outcomes comes first, and no test
-    files are added.
+    the later test. For the claims of a paper, the test of the recorded outcomes comes first, and no
+    whole test files are run.
     """
     own = [str(path.relative_to(ROOT)) for path in files_of_tests(mutant.path)]
     name = mutant.path.relative_to(ROOT)

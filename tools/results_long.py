@@ -263,7 +263,7 @@ def show(jobs: Sequence[Job], workspace: Workspace) -> None:
 def write(
     networks: Sequence[Network], workspace: Workspace, failed: dict[str, str]
 ) -> list[list[str]]:
-    """Write the file of every network, and the table of all networks; return the table's rows."""
+    """Write a file for each network and a table of all networks; return the rows of the table."""
     rows = []
     for network in networks:
         found = compare(network, workspace)

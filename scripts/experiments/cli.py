@@ -124,7 +124,7 @@ def check_start() -> None:
 
     Raises:
       InputError: A library whose version is recorded in results is not installed, or the limit on
-        the address space is below `ADDRESS_SPACE`, so that threads of a library would wait for
+        the address space is below `ADDRESS_SPACE`, with which threads of a library would wait for
         memory.
     """
     versions()
@@ -194,7 +194,7 @@ def provenance(script: str) -> dict[str, Any]:
 
 
 def _without_folders(argument: str) -> str:
-    """The argument; an absolute path, alone or after `--option=`, is replaced by its last part."""
+    """The argument without the folders of an absolute path, which may follow `--option=`."""
     path = re.sub(r"^--[^=]*=", "", argument)
     option = argument.removesuffix(path)
     return option + Path(path).name if path.startswith("/") else argument
@@ -223,8 +223,8 @@ def versions() -> dict[str, str]:
     """The versions of the libraries that affect results.
 
     Raises:
-      InputError: A library is not installed, for example because only the folder of its code is on
-        the path.
+      InputError: A library is not installed, for example because Python only finds its code in a
+        folder.
     """
     try:
         return {name: version(name) for name in LIBRARIES}

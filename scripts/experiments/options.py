@@ -1,6 +1,6 @@
 """Types of options: `--help` shows the ranges of numeric types, and `check` enforces the types.
 
-The type of an option that is a path says whether the path may be in a bucket.
+The type of a path option says whether the path may be in a bucket.
 """
 
 import dataclasses

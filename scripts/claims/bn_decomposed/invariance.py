@@ -68,8 +68,8 @@ def _() -> Cases:
 def next_layers(key: Key[Array, ""]) -> Statistics:
     """Statistics of an invariant representation and of the batch `SPREAD` after one random layer.
 
-    In `SPREAD`, the samples of the cluster differ. The entry "distance" is a squared distance in
-    the cluster of `SPREAD`; all other entries are from the invariant representation.
+    In `SPREAD`, the samples of the cluster differ. The entry "distance" is the squared distance
+    between two samples of this cluster; all other entries are from the invariant representation.
     """
     n, layer_key = POINTS, jax.random.fold_in(key, 1)
     x = geometry.invariant_representation(n, 2).astype(jnp.float32)

@@ -150,7 +150,7 @@ def _() -> Values:
 
 
 def _gram_of_odd_state(n: int) -> np.ndarray:
-    """The Gram matrix of n samples that no layer changes; the first sample is odd."""
+    """The Gram matrix of n samples that no layer changes, and in which the first sample is odd."""
     state = geometry.odd_points.odd_state(n)
     norms = np.array([state.norm_ratio] + [1.0] * (n - 1))
     cosines = np.full((n, n), math.cos(state.spread))
@@ -160,10 +160,10 @@ def _gram_of_odd_state(n: int) -> np.ndarray:
 
 
 def cluster_distances(n: int) -> tuple[float, float]:
-    """Two distances in the cluster of the odd state, divided by the odd sample's distance R.
+    """Two distances in the cluster of the odd state of n samples, divided by R.
 
-    The distances are between two samples of the cluster, and from one sample to the centre. R is
-    the distance of the odd sample from the same centre.
+    The first distance is between two samples of the cluster, the second from a sample to the
+    cluster's centre. R is the distance from the odd sample to the centre.
     """
     g = _gram_of_odd_state(n)
     pair = g[1, 1] + g[2, 2] - 2 * g[1, 2]

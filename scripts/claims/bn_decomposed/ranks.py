@@ -136,7 +136,7 @@ _TAILS = [
 
 
 def tail_of_one() -> float:
-    """The probability of at least one success in three trials, for one point."""
+    """The probability that at least one of three random neurons is active for one point."""
     return geometry.ranks.rank_tail(1, 0.5, 3)
 
 

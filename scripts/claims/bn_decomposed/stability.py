@@ -150,7 +150,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def _cluster_at(radius: float, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The batches `x`, with each first sample moved to a distance of `radius` from the cluster.
+    """The batches `x`, whose first samples are now at a distance of `radius` from the cluster.
 
     The cluster has all other samples of a batch. The distance is to the mean of the cluster.
     """
@@ -229,7 +229,7 @@ def _squared_distances(g: np.ndarray) -> float:
 
 
 def _growths_of_spread(key: Array) -> list[tuple[int, float]]:
-    """The growth of the relative squared radius of a tiny cluster in one layer, for several n."""
+    """For each of several n, the factor by which a layer changes a tiny `_relative_spread`."""
     step, growths = jax.jit(geometry.mean_field_step), []
     for n in (4, 20):
         x = np.array(invariant_batch(n))

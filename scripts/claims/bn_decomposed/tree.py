@@ -114,7 +114,7 @@ def _() -> Values:
 
 
 def _unclustered_steps(rng: np.random.Generator) -> Cases:
-    """Chains of neurons with equal numbers of clusters, and the signs of the steps.
+    """Chains of neurons that all have the same number of clusters, and the signs of the steps.
 
     Each neuron of a chain is a child of the previous neuron.
     """

@@ -1,4 +1,4 @@
-"""Random draws that claims of several sections of the pruning paper use.
+"""Random draws for claims in several sections of the pruning paper.
 
 Filters are rows of independent normal weights, with standard deviation 1 unless stated otherwise.
 """

@@ -94,7 +94,7 @@ def pairs_of(measure: str, *pairs: str) -> Callable[[Layers], str]:
 
 
 def pairs_in_the_report(measure: str, *pairs: str) -> Callable[[dict[str, Any]], str]:
-    """A function that returns a sentence with the similarity of pairs of criteria.
+    """A function that returns a sentence: how similarly the criteria of each pair rank filters.
 
     The sentence gives the mean over networks and layers, with the standard error over networks.
     """

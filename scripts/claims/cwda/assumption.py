@@ -99,7 +99,7 @@ KS = Draws(plain_ks, 160_000, batch_size=8000)
 
 
 def ks_size() -> float:
-    """How often the test with known parameters rejects at its asymptotic 5 % point, exactly."""
+    """The exact probability that the test with known parameters rejects at 1.358."""
     return float(scipy.stats.kstwo.sf(1.358 / KS_WEIGHTS**0.5, KS_WEIGHTS))
 
 

@@ -87,7 +87,7 @@ EQUATION_31.mean(
 
 
 def lemma_3_in_5(key: Key[Array, ""]) -> Statistics:
-    """The number A of Lemma 3 in 5 dimensions, where the printed variance is 19 % too small."""
+    """Draws of Lemma 3's A in 5 dimensions, where the printed variance is 19 % too small."""
     return {"a": _a_and_b(*normal(key, 2, 1000, 5))[0]}
 
 

@@ -163,7 +163,7 @@ def normal_logs(key: Key[Array, ""]) -> Statistics:
 
 
 def spearman_of_normal_logs() -> float:
-    """The exact mean of Spearman's ρ for normal logarithms.
+    """The exact mean of Spearman's ρ between the two normal samples of `normal_logs`.
 
     For many samples, the mean of Spearman's ρ is (6/π) arcsin(r/2), where r is the correlation.
     """

@@ -66,7 +66,7 @@ TRANSITIONS = claim(
 
 
 def failing_in_front(found: Any) -> str:
-    """A sentence with the median distance from a Gaussian in the first and last half of layers."""
+    """A sentence with the median distance from a Gaussian: in the first and last half of layers."""
     distances = [layer["ks"] for layer in found["layers"]]
     half = len(distances) // 2
     first, last = (statistics.median(part) for part in (distances[:half], distances[half:]))
@@ -139,7 +139,7 @@ def alike_by_width(found: Any) -> str:
 
 
 def alike_by_trained_width(found: Any) -> str:
-    """Sentences with Spearman's ρ of l1 and l2 for networks of four widths and a Gaussian."""
+    """A sentence with Spearman's ρ of l1 and l2: in networks of four widths, and in theory."""
     said = []
     for filters, name in {8: "8 filters", 16: "16 filters", 32: "base", 64: "64 filters"}.items():
         gaussian = float(pruning.expected_spearman(filters, 9.0 * filters, ("l1", "l2")))

@@ -1,4 +1,4 @@
-"""Section 3.2 of the pruning paper, Theorems 2 and 3: sums F₁ of norms and F₂ of their squares."""
+"""Section 3.2 of the pruning paper, Theorems 2 and 3: F₁ sums norms, and F₂ sums squared norms."""
 
 import math
 from functools import partial
@@ -153,7 +153,7 @@ SHARED_VECTORS, SHARED_DIMS = 20, 100
 
 
 def sums_of_a_shared_point(key: Key[Array, ""]) -> Statistics:
-    """The ratio F₁/F₂ and F₂, scaled to E F₁ = E F₂ = 1, for distances from one of the vectors."""
+    """F₁/F₂ and F₂ for the distances from one vector to the others; F₁ and F₂ have mean 1."""
     v = normal(key, 20, SHARED_VECTORS + 1, SHARED_DIMS)
     norms = jnp.linalg.norm(v[:, :1] - v[:, 1:], axis=2)
     f1 = norms.sum(1) / (SHARED_VECTORS * 2**0.5 * chi_mean(SHARED_DIMS))

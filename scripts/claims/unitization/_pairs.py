@@ -58,7 +58,7 @@ def distances_of_outputs(
     transform: Callable[[Array], Array],
     other: Callable[[Array], Array] | None = None,
 ) -> np.ndarray:
-    """The exact earth mover distances of the pairs after `transform`.
+    """For each pair, the exact earth mover distance between the outputs of `transform`.
 
     If `other` is given, `other` transforms the second sample of each pair.
     """

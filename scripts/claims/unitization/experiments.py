@@ -27,13 +27,13 @@ def _of_the_whole_set(found: Any, record: str) -> list[dict[str, Any]]:
 
 
 def _runs(found: Any) -> str:
-    """A phrase with the number of networks of each kind."""
+    """A phrase such as "3 networks of each kind", with the number of seeds."""
     seeds = len({run["seed"] for run in found["runs"]})
     return f"{seeds} {'network' if seeds == 1 else 'networks'} of each kind"
 
 
 def movements(found: Any) -> str:
-    """A sentence with the mean absolute change of skewness and kurtosis of 8 units in an epoch."""
+    """A sentence on how much skewness and kurtosis of 8 units change in an epoch."""
     said = [
         f"{one['unitized']['mean']:.3f} with unitization and {one['batch_norm']['mean']:.3f} with "
         f"batch norm ({one['moment']}, {one['order']})"

@@ -20,7 +20,7 @@ STEP = 1e-6
 
 
 def theorem_2_attained(key: Key[Array, ""]) -> Cases:
-    """The lower bound divided by the distance, minus 1, for (C, …, C) and a near point."""
+    """For (C, …, C) and a near point, the lower bound divided by the distance, minus 1."""
     for p, radius in product((2, 3, 4, 5), (0.5, 5.0)):
         x = jnp.full((1, 4), radius)
         lower = shift.moment_lower_bound(x, (1 - STEP) * x, radius=radius, p=p)
@@ -109,7 +109,7 @@ def _equation_5(x: np.ndarray, y: np.ndarray, radius: np.ndarray) -> np.ndarray:
 
 
 def equation_5_attained(key: Key[Array, ""]) -> Values:
-    """The bound of Equation 5 over the distance, minus 1, for (C₀, …, C₀) and a near point."""
+    """For (C₀, …, C₀) and a near point, Equation 5's bound divided by the distance, minus 1."""
     x = np.full((1, 1, 4), 3.0)
     return _equation_5(x, (1 - STEP) * x, np.array([3.0])) / (STEP * 6.0) - 1
 

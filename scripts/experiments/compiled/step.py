@@ -130,7 +130,7 @@ def collectives(text: str) -> list[dict[str, Any]]:
 
 
 def sizes(shapes: list[str]) -> dict[str, list[float]]:
-    """The bytes of the arrays of each element type, without the padding of tiles."""
+    """For each element type, the bytes of all arrays, without the padding of tiles."""
     found: dict[str, list[float]] = defaultdict(list)
     for dtype, dims, _ in itertools.chain(*map(arrays, shapes)):
         found[dtype].append(BYTES[dtype] * float(math.prod(dims)))

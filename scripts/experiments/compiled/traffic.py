@@ -129,8 +129,8 @@ def total(parts: list[Summary]) -> Summary:
 def sum_over_trips(body: Summary, trips: int) -> Summary:
     """The summary of a loop from the summary of its body and the number of iterations.
 
-    Bytes, kernels and notable operations are multiplied by the number of iterations. The loops of
-    unknown length in the body count once.
+    Bytes, kernels and notable operations are multiplied by the number of iterations. Inside the
+    body, each loop of unknown length counts once.
     """
     return Summary(
         body.bytes * trips,

@@ -155,7 +155,7 @@ def parse(config: Mapping[str, Any]) -> Architecture:
 
 
 def with_common_names(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration; for GPT-2, its entries also appear under Llama's names."""
+    """The configuration; for GPT-2, the entries also appear under Llama's names."""
     found = dict(config)
     if config["model_type"] == "gpt2":
         defaults = {"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}

@@ -63,7 +63,7 @@ class Part(NamedTuple):
         return (self.stop - self.start, *self.tensor.shape[:-1])
 
     def read(self) -> np.ndarray:
-        """The elements of the part, in the dtype of the file."""
+        """The selected outputs, first axis outputs, in the dtype of the file."""
         return np.ascontiguousarray(self.tensor.read()[..., self.start : self.stop].T)
 
 
@@ -93,7 +93,7 @@ Sources = dict[str, Source]
 def sources(family: str, tensors: Mapping[str, Tensor]) -> Sources:
     """The places of a family's parameters in files, under Llama's names.
 
-    If a name has no entry in the family's table, it remains unchanged.
+    A name without an entry in the family's table remains unchanged.
 
     Raises:
       InputError: The experts of a layer are not numbered from 0, or differ in shape.

@@ -35,7 +35,7 @@ def solve(
     """The kernel that is fitted to `train` and `held_out` together, with the best ridge.
 
     The best ridge is the one whose fit to `train` alone has the smallest error on `held_out`. The
-    ridges of `RIDGES` are multiples of the mean of Σ x̃² over inputs.
+    ridges are the values in `RIDGES` times the mean of Σ x̃² over inputs.
     """
     start = kernel.T.astype(np.float64)
 

@@ -29,7 +29,7 @@ WIDTH, LAYERS, DRAWS, DRAWN = 1000, 400, 4, 10
 
 
 def measure(name: str) -> dict[str, Any]:
-    """Measure an activation by its kernel map, by states of batches, and by random networks."""
+    """Measure one activation: its kernel map, the stability of batches, and random networks."""
     function, kinks = ACTIVATIONS[name]
     with jax.enable_x64(True):
         kernel = jax.jit(mean_field.kernel_map, static_argnums=(0, 1))(function, kinks)

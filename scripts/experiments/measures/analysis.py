@@ -240,7 +240,7 @@ def judge(layers: list[dict[str, Any]]) -> None:
 
 
 def histogram(name: str, weights: np.ndarray) -> dict[str, Any]:
-    """The density of the weights, and their distance from a Gaussian.
+    """A histogram of the weights as a density, and the distance of the weights from a Gaussian.
 
     The Gaussian has mean 0, and its standard deviation is the root mean square of the weights.
     """

@@ -96,7 +96,7 @@ def loss(params: Params, x: Array, y: Int[Array, " n"], start: str) -> Float[Arr
 
 
 def optimizer(start: str, hl: int) -> optax.GradientTransformation:
-    """SGD at rate 0.01; for "batch_norm", Adam at the rates in the authors' code."""
+    """SGD at rate 0.01 or, if `start` is "batch_norm", Adam at the rates in the authors' code."""
     if start != "batch_norm":
         return optax.sgd(0.01)
     rates = {30: 0.0005, 22: 0.005, 8: 0.05, 0: 0.01}

@@ -50,7 +50,7 @@ def unchanged(key: Key[Array, ""], batch: Batch) -> Batch:
 
 
 class Averaged(NamedTuple):
-    """The state of an optimizer, and the mean of the parameters since a given step."""
+    """The state of an optimizer, and the mean of the parameters over the later training steps."""
 
     inner: Any
     mean: Any

@@ -1,4 +1,4 @@
-"""The origin of a run: its data, its settings, and the code that decides its results."""
+"""What decides the results of a run: data, settings, code, versions and processor type."""
 
 import hashlib
 import json

@@ -29,7 +29,7 @@ def units(epochs: int, seeds: int) -> int:
 def measure(
     script: str, recipe: Recipe, seeds: int, data_dir: Path | None, out: Path, stages: Stages
 ) -> dict[str, Any]:
-    """The results of all stages.
+    """Run the stages data, train, pruning, claims and odd point, and return their results.
 
     Networks write their checkpoints to `out`. The results name `script` as their command.
     """

@@ -165,7 +165,7 @@ def train_all(
 
 
 def columns(lines: list[dict]) -> dict[str, Any]:
-    """Measurements of all epochs as one list for each quantity, rounded to four digits."""
+    """For each quantity, the list of its values over epochs, rounded to four digits."""
     return jax.tree.map(
         lambda *values: [v if v is None else float(f"{v:.4g}") for v in values],
         *lines,
@@ -277,8 +277,7 @@ class Follower:
         self.before: dict[str, UnitMoments] = {}
 
     def update(self, state: State, key: Array) -> dict[str, Any]:
-        """The moments, and what changed since the last call: distances and moments, with noise
-        floors.
+        """The moments; the distances and changes of moments since the last call; and noise floors.
 
         The first call returns an empty dictionary.
         """

@@ -108,7 +108,7 @@ def conclusion(results: dict) -> Iterator[str]:
 
 
 def layer_columns(layers: list[dict]) -> dict[str, list[str]]:
-    """The cells of all layers, by the title of the column."""
+    """For each title of a column, the cells of all layers."""
     similarity = {
         SHORT[pair]: [f"{layer['spearman'][pair]:.3f}" for layer in layers]
         for pair in analysis.PAIRS

@@ -169,7 +169,7 @@ def details(title: str, body: str) -> str:
 
 
 def provenance(results: Mapping[str, Any], entries: Mapping[str, object]) -> str:
-    """The command, the place of the results, and a table of `entries` and of the environment."""
+    """The command, a link to results.json, and a table of `entries` and of the environment."""
     return (
         f"<p>Command: <code>{html(results['command'])}</code></p>"
         '<p>Every number of this page: <a href="results.json">results.json</a></p>'

@@ -1,4 +1,4 @@
-"""The most important findings for readers of the papers, each with its claim and a sentence."""
+"""The findings that matter most to readers of the papers, each with a claim and a sentence."""
 
 from typing import NamedTuple
 

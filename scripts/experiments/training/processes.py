@@ -1,4 +1,4 @@
-"""Connects the processes of one run, and makes decisions that are equal in all processes."""
+"""Connects the processes of one run, and lets all of them make equal decisions."""
 
 import ctypes
 import os

@@ -73,7 +73,7 @@ def prepare(
 
 
 def more_epochs(out: Path, recipe: Recipe, existing: dict[str, Any]) -> dict[str, int]:
-    """The recipe's number of epochs, if it is larger than the number of the run in `out`.
+    """The entry "epochs" of `recipe`, if the run in `out` was recorded with fewer epochs.
 
     Raises:
       InputError: The existing run has fewer epochs, and its learning rate depends on this number.
