@@ -15,16 +15,16 @@ from tests.support.small_runs import SMALL, compiled, random_images, with_steps_
 
 
 def pytest_collection_modifyitems(items):
-    """Run first the tests of the fixture `smallest`, which takes a minute in its own process.
+    """Run the tests with the fixture `smallest` first, because this fixture takes a minute.
 
-    If the tests of `smallest` ran last, all other workers would wait for them.
+    If these tests ran last, all other pytest workers would wait for them.
     """
     items.sort(key=lambda item: "smallest" not in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_mlp():
-    """Give the recipes' mlp two hidden layers instead of eleven, to save two thirds of the time."""
+    """Give the MLP of training recipes two hidden layers, not eleven, to save 2/3 of the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "MLP", partial(models.MLP, widths=(24, 8)))
         yield
@@ -32,9 +32,9 @@ def small_mlp():
 
 @pytest.fixture(autouse=True)
 def bars_end_full(monkeypatch):
-    """Assert that every bar of a command that succeeds ends exactly at its total.
+    """Assert that each progress bar of a successful command ends exactly at its total.
 
-    The bars of tests in which nothing is trained or measured remain at 0, and are not compared.
+    If a test trains and measures nothing, its bars stay at 0 and are not compared.
     """
     ended = []
 
@@ -50,7 +50,7 @@ def bars_end_full(monkeypatch):
 
 
 class UnfittedFigure(Figure):
-    """A figure that is drawn only once, with matplotlib's default margins."""
+    """A figure with matplotlib's default margins instead of the `constrained` layout."""
 
     def __init__(self, *, figsize, layout):
         assert layout == "constrained"
@@ -63,7 +63,7 @@ class UnfittedFigure(Figure):
 
 @pytest.fixture(scope="module", autouse=True)
 def unfitted_figures(request):
-    """Fit margins only in browser tests, because fitting takes half of the time of drawing."""
+    """Fit margins of figures only in browser tests, as fitting takes half of the drawing time."""
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("fitted_figures") is None:
             patch.setattr(plots, "Figure", UnfittedFigure)
@@ -72,7 +72,7 @@ def unfitted_figures(request):
 
 @pytest.fixture(scope="module")
 def users_jax():
-    """Use JAX's default settings, because Optax mixes dtypes, and scripts run in float32."""
+    """Use JAX's default settings: scripts run in float32, and Optax mixes dtypes."""
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
         yield
 
@@ -89,5 +89,5 @@ def trainer_of_one():
 
 @pytest.fixture(scope="module")
 def one(users_jax):
-    """The trainer of one seed, which all modules share, so that it is compiled only once."""
+    """A trainer of one network; all test modules share the trainer to compile it only once."""
     return trainer_of_one()

@@ -64,7 +64,7 @@ def committed():
 
 
 def test_a_test_fails_where_holm_s_correction_over_layers_rejects_it(committed):
-    """The tests of a trained ResNet-20 agree with the step-down procedure of Holm (1979)."""
+    """The failed hypothesis tests of each layer are those that Holm's (1979) procedure rejects."""
     layers = [dict(layer) for layer in committed["layers"]]
     analysis.judge(layers)
     for i, layer in enumerate(layers):
@@ -134,7 +134,7 @@ def test_correlations_are_of_the_first_filters_in_their_mean_variance(monkeypatc
 
 @pytest.fixture(scope="module")
 def ranked():
-    """Layer a has a tiny filter, layer b a zero filter and a small one, layer c too few filters."""
+    """Rankings of layers with a tiny filter (a), a zero and a small filter (b), two filters (c)."""
     kernels = {"a": drawn(3, 3, 8, 16), "b": drawn(3, 3, 8, 16, seed=1), "c": drawn(3, 3, 4, 2)}
     kernels["a"][..., 2] *= 1e-8
     kernels["b"][..., 5] = 0
@@ -165,7 +165,7 @@ def test_convolutions_are_ranked_and_other_arrays_of_some_size_drawn():
     ("count", "chosen"), [(0, ""), (1, "a"), (2, "ab"), (3, "abc"), (4, "acd"), (5, "ace")]
 )
 def test_the_first_the_middle_and_the_last_ranked_layer_are_shown_once(count, chosen, monkeypatch):
-    """A made-up ranking leaves out layer z."""
+    """A fake `rankings` omits layer `z`, which must not be shown."""
     ranked: Any = {"layers": [{"name": name} for name in "abcde"[:count]]}
     monkeypatch.setattr(analysis, "rankings", lambda *_, **__: ranked)
     for part in ("histogram", "correlations"):

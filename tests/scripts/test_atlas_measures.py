@@ -22,8 +22,8 @@ def made_up_program(seen, keys):
     """A program with a weight w and a running average r, which are 0 at first.
 
     A step changes w to 2w + 1 and r to r + w. All outputs are at distance w + r from 0, so the
-    distance between two states is the difference of w + r. With statistics of the whole set, r
-    is 0.
+    distance between two states is the difference of w + r. With statistics of the whole training
+    set instead of running averages, r is 0.
     """
 
     def state_of(w, r):
@@ -272,7 +272,7 @@ def test_held_out_texts_are_no_texts_of_the_training():
 
 
 def test_a_unitized_layer_keeps_the_scale_of_its_outputs_and_alpha_its_range(key):
-    """A vector of c channels has squared length c, because alpha is clipped from 9 to 1."""
+    """For alpha 9, which is clipped to 1, an output of c channels has the squared length c."""
     x = 3 + 2 * jax.random.normal(key, (6, 2, 4, 5), jnp.float32)
     for per_pixel, axes, pixels in ((True, (3,), 1), (False, (1, 2, 3), 8)):
         layer = atlas.norms(per_pixel=per_pixel)["unitized, bounded"](5, rngs=nnx.Rngs(0))
@@ -290,7 +290,7 @@ def test_a_unitized_layer_keeps_the_scale_of_its_outputs_and_alpha_its_range(key
 
 
 def test_a_task_has_its_share_of_the_data(monkeypatch):
-    """A task of size 36 has 36 training images and 2,000 test images, or 9 training texts."""
+    """A task with the size 36 has 36 training and 2,000 test images, or 9 training texts."""
     x, y = np.arange(2100.0), np.arange(2100)
     seen: list[Any] = []
     images = Images("made", "", 10, x, y, -x, y + 5)
@@ -332,7 +332,7 @@ def test_convolutions_start_with_the_variance_of_he():
 
 
 def run(epochs):
-    """A run whose epochs have the given losses and layers; a layer has a spread and two shifts."""
+    """A run with given epochs; each layer is (spread, shift over an epoch, shift over a step)."""
     return {
         "task": "t",
         "normalizer": "n",

@@ -1,4 +1,4 @@
-"""The benchmarks time the programs that their tables name, in turn and after warm-up calls."""
+"""Benchmarks call the programs of a table in turn, and time them after warm-up calls."""
 
 import json
 import re
@@ -137,7 +137,7 @@ def kept(leaves, shape):
 
 
 class Side:
-    """A program that advances a made-up clock by the given seconds when its result is awaited."""
+    """A fake program; waiting for its result advances a made-up clock by the next of `seconds`."""
 
     def __init__(self, name, seconds, calls, clock):
         self.name, self.seconds, self.calls, self.clock = name, iter(seconds), calls, clock
@@ -152,7 +152,7 @@ class Side:
 
 
 def test_a_row_holds_medians_ratio_quartiles_copy_and_memory(monkeypatch):
-    """The two programs are called in turn. The first three calls of each program do not count."""
+    """The programs of a pair are called in turn; three calls of each are warm-up without timing."""
     calls, clock = [], [0.0]
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     # The ratio of the medians is 2/4. The median ratio of neighbouring calls is 2/3.
@@ -282,7 +282,6 @@ def test_training_is_timed_at_any_size(monkeypatch, group):
 
 @pytest.mark.slow
 def test_half_a_vgg_is_a_quarter_of_the_work_and_2_5_times_as_fast():
-    """XLA's convolutions of 512 channels are slower than their work explains."""
     (pair,) = pruning.halved()
     found = re.search(r"ideal (0\.\d+)", pair.name)
     assert found
@@ -292,17 +291,17 @@ def test_half_a_vgg_is_a_quarter_of_the_work_and_2_5_times_as_fast():
 
 
 def arguments(call: Any) -> Any:
-    """The parameters and the inputs of a call, which are its last bound arguments."""
+    """The last two arguments bound in the partial `call`: the parameters and the inputs."""
     return call.args[-2:]
 
 
 def parameters(call: Any) -> Any:
-    """The parameters that are bound as the first argument of a call."""
+    """The first argument bound in the partial `call`, which holds the parameters."""
     return call.args[0]
 
 
 def arguments_size(call):
-    """The number of elements of a call's bound arguments; the smaller network has fewer."""
+    """The number of elements in all arguments that are bound in the partial `call`."""
     return sum(np.size(leaf) for leaf in jax.tree.leaves(call.args))
 
 
@@ -550,7 +549,7 @@ def test_trees_and_draws_are_timed_at_any_size(small_geometry):
 
 
 def test_the_memory_of_a_map_is_ours_over_the_closed_form_s(monkeypatch):
-    """A fake compiler gives made-up memory; no memory is measured for the map of one cosine."""
+    """A fake compiler reports made-up memory. For the map of a single cosine, none is measured."""
     memory = iter((12, 4))
     monkeypatch.setattr(
         geometry, "compiled", lambda run, x: timing.Compiled(lambda: (run, x), next(memory))
@@ -575,7 +574,7 @@ def test_the_map_of_a_series_ends_where_the_closed_form_does(monkeypatch):
 
 
 def test_peers_have_the_versions_that_are_imported(tmp_path, monkeypatch):
-    """A later folder of the path may have another version of Flax, which Python does not import."""
+    """A later folder of `sys.path` has another version of Flax, which Python does not import."""
     (tmp_path / "flax-99.dist-info").mkdir()
     (tmp_path / "flax-99.dist-info" / "METADATA").write_text("Name: flax\nVersion: 99\n")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
@@ -591,7 +590,7 @@ def test_on_a_gpu_pytorch_is_left_out_and_the_layers_are_larger(monkeypatch, cap
 
 
 def subject_of(file):
-    """The first part of a file's name, without the device and the dtype."""
+    """The part of a file's name before the first hyphen: the subject, without device and dtype."""
     return file.stem.partition("-")[0]
 
 

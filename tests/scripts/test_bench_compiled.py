@@ -200,7 +200,7 @@ def test_the_page_has_every_row_and_says_what_is_not_measured():
 
 
 def interpreter() -> str:
-    """An interpreter with libtpu: this interpreter, or the interpreter of `make bench-compiled`."""
+    """This interpreter if it has libtpu, otherwise that of `make bench-compiled`, if it exists."""
     environment = ROOT / ".venv-compiled/bin/python"
     return sys.executable if find_spec("libtpu") or not environment.exists() else str(environment)
 
@@ -226,7 +226,7 @@ def test_layers_of_images_move_no_more_than_flax_s_on_a_tpu(tmp_path, shape):
 
 @pytest.fixture
 def made_up_targets(monkeypatch):
-    """The recorded requests for rows and for changes of JAX's settings; rows are made up."""
+    """A list that records requests for rows and changes of JAX's settings; all rows are made up."""
     asked = []
 
     def rows(function, target, tables, shapes, dtypes):

@@ -1,4 +1,4 @@
-"""The programs that benchmarks of pruning and training compare, at tiny sizes or with fakes."""
+"""Programs compared by the benchmarks of pruning and training, at tiny sizes or with fakes."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -200,7 +200,7 @@ def test_images_at_random_have_labels_of_all_classes():
 
 @pytest.mark.usefixtures("users_jax")
 def test_what_is_written_by_hand_takes_the_steps_of_the_recipe(monkeypatch):
-    """Softmax regression replaces the ResNet, and NumPy computes the optimizer's steps."""
+    """Softmax regression replaces the ResNet; NumPy computes the expected optimizer steps."""
 
     class Linear(nnx.Module):
         def __init__(self, depth, *, classes, norm, rngs):

@@ -1,4 +1,4 @@
-"""Chunks of steps: the time that steps take, and the time that steps wait for batches."""
+"""Chunks of training steps: the time that the steps take, and the time they wait for batches."""
 
 from types import SimpleNamespace
 from typing import Any

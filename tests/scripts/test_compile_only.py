@@ -39,7 +39,7 @@ def images():
 
 
 def first_steps(recipe, images, axis_type, *, devices=8, steps=3, **layout):
-    """The trainer, and the state of training after the first `steps` steps."""
+    """A trainer of `recipe`, and its training state after the first `steps` steps."""
     mesh = trainer.mesh_of(devices, axis_type=axis_type)
     program = trainer.Trainer(recipe, images, mesh, trainer.Layout(**layout))
     seeds = (0, 1) if layout.get("vmap_seeds") else (0,)
@@ -210,7 +210,7 @@ def test_what_cannot_be_compiled_ends_with_a_sentence(topology, options, sentenc
 
 @pytest.fixture
 def topologies(monkeypatch):
-    """The recorded requests for topologies; every plugin counts as installed."""
+    """A list that records requests for topologies; every accelerator plugin counts as installed."""
     asked = []
 
     def describe(name="", platform=None, **options):

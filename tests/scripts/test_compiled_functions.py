@@ -68,7 +68,7 @@ def test_a_row_has_what_was_measured_or_the_first_line_of_the_error(monkeypatch)
 
 @pytest.mark.parametrize("target", ["v5e", "h100"])
 def test_the_committed_page_has_the_sizes_of_the_cases(target):
-    """Only functions on the committed page are compared; modules and options may have new names."""
+    """Sizes are compared for all functions on the committed page; newer functions are ignored."""
     rows = json.loads(PAGE.read_text(encoding="utf-8"))["targets"][target]["functions"]
     committed = {(row["function"].rpartition(".")[2], numbers(row["size"])) for row in rows}
     sizes = {(each.function.__name__, numbers(each.size)) for each in cases()}
@@ -114,7 +114,7 @@ def test_estimates_draw_what_their_note_says(key):
 
 
 def test_distances_are_taken_with_weights_and_summed():
-    """The distances are compared with SciPy's, feature by feature."""
+    """The expected distance of each feature is computed by SciPy."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(6, 2)), rng.normal(1, 2, size=(5, 2))
     weights = rng.uniform(size=6), rng.uniform(size=5)

@@ -38,7 +38,7 @@ def committed():
 
 @pytest.fixture
 def programs(monkeypatch):
-    """The arguments and traced results of all calls of a fake `measure` of increasing costs."""
+    """The arguments and traced result of each call of a fake `measure`, whose costs increase."""
     traced: list[tuple[Any, Any]] = []
 
     def measure(program, *arguments):
@@ -96,7 +96,7 @@ def test_every_layer_is_measured_forward_and_backward_at_every_size(programs):
 def holds_back_the_cotangent(step, *arguments):
     """Check that the output and its cotangent pass one optimization barrier.
 
-    In a network, the cotangent is computed only after the output.
+    In a network, the cotangent of an output is computed only after the output.
     """
     (barrier,) = (
         e

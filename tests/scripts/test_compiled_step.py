@@ -143,7 +143,7 @@ def test_of_an_unknown_chip_there_are_no_bounds(show):
 
 
 def test_what_needs_more_than_a_chip_has_does_not_fit(show):
-    """If a step does not fit, and the compiler gives its costs, all lines about costs are shown."""
+    """A step does not fit in memory. If the compiler still gives its costs, all lines are shown."""
     (fitting, _), (lines, result) = (
         show(Compiled(), chip=CHIP._replace(hbm=hbm)) for hbm in (900, 899)
     )
@@ -185,7 +185,7 @@ def test_a_step_without_collectives_says_so(show, monkeypatch):
 
 
 def test_collectives_are_counted_by_kind_and_dtype_with_their_whole_arrays():
-    """A reduce-scatter counts with the bytes of its operand, and an all-gather with its result's.
+    """For a reduce-scatter, the bytes of its operand count; for an all-gather, those of its result.
 
     An asynchronous collective counts once, at its start.
     """
@@ -218,7 +218,7 @@ ENTRY %main (x: f32[100]) -> f32[100] {
 
 
 def test_every_chip_is_published_with_all_its_figures():
-    """The allowed range of a figure is one order of magnitude, so a wrong unit would be found."""
+    """The test allows one order of magnitude for each figure, and so would find a wrong unit."""
     for chip in compiled_step.CHIPS.values():
         assert 1e14 < chip.flops < 1e15
         assert 5e11 < chip.hbm_bandwidth < 5e12

@@ -104,7 +104,7 @@ def test_an_interrupted_run_resumes_after_the_last_finished_network(run, monkeyp
 
 @pytest.fixture(scope="module", params=list(measures.ORDERS))
 def trained(users_jax, request):
-    """A program and a network whose running averages differ from statistics of the whole set."""
+    """A program, its network after 5 steps (with inaccurate running averages), and its images."""
     images = datasets.load("digits", None)
     recipe = measures.dense_recipe("digits", 2, 64)
     own = measures.Run("unitized", request.param, "drops", 0).recipe(recipe)
@@ -115,7 +115,7 @@ def trained(users_jax, request):
 
 
 def forward(network, x, order):
-    """The outputs of the normalizations, in NumPy, with statistics of the whole `x`."""
+    """The outputs of all normalizations for `x`, computed in NumPy with statistics of `x`."""
     params = {
         ".".join(map(str, k)): np.asarray(v[...], float) for k, v in nnx.to_flat_state(network[0])
     }
@@ -146,7 +146,7 @@ def test_statistics_of_the_whole_set_are_those_of_one_batch_of_all_images(traine
 
 
 def test_with_frozen_weights_only_running_averages_and_batches_move(trained):
-    """With frozen weights and statistics of the whole set, outputs do not change."""
+    """If weights are frozen and statistics are of the whole training set, outputs do not change."""
     program, network, images = trained
     x, probe = jnp.asarray(images.x_train), jnp.asarray(images.x_test)
     more = program.more_batches(network, x, jax.random.key(1))

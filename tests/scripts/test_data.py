@@ -18,7 +18,7 @@ from experiments.recipes import IN_MEMORY, STREAMED
 
 
 def make(folder, name="digits", *, dtype=np.uint8, classes=10, change=lambda x: x, train=40):
-    """Write a data set of tensors in tensorflow-datasets' format."""
+    """Write a data set of small images in the format of tensorflow-datasets."""
 
     class Made(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         VERSION = tfds.core.Version("1.0.0")

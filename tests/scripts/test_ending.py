@@ -69,7 +69,7 @@ def test_each_end_is_one_line_and_a_status(error, status, line, capsys):
 
 
 class LeftError(BaseException):
-    """A fake `os._exit` was called with a status."""
+    """Raised by a fake `os._exit`, with the status and the captured output."""
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_second_ctrl_c_ends_at_once(capfd, monkeypatch):
 
 @pytest.fixture
 def ended(monkeypatch):
-    """The exit statuses that a fake `os._exit` received."""
+    """The statuses with which a fake `os._exit` was called."""
     statuses = []
     monkeypatch.setattr(signals.os, "_exit", statuses.append)
     return statuses
@@ -142,7 +142,7 @@ def test_ctrl_c_in_a_command_is_one_line(ended, capfd):
 
 
 def test_ctrl_c_in_a_callback_is_not_lost(ended, capfd):
-    """Python only prints an exception that is raised in a callback of the garbage collector."""
+    """Python only prints exceptions that callbacks of the garbage collector raise."""
 
     def interrupt(phase, _):
         if phase == "start":
@@ -157,7 +157,7 @@ def test_ctrl_c_in_a_callback_is_not_lost(ended, capfd):
 
 
 def test_a_library_that_is_not_installed_is_named_before_a_command_computes(monkeypatch, capsys):
-    """Versions are recorded at the end, which some commands reach only after hours."""
+    """Some commands compute for hours before they record versions, so the check is at the start."""
 
     def missing(name):
         raise PackageNotFoundError(name)

@@ -92,7 +92,7 @@ def seven_records(monkeypatch):
 
 
 def some_views(image):
-    """One or two views, depending on the colour; the second view is smaller and darker."""
+    """One view of an image, or two if its first value is even; the second is smaller and darker."""
     pixels = np.asarray(image)
     return [pixels] if pixels[0, 0, 0] % 2 else [pixels, pixels[:2, :2] // 2]
 
@@ -138,7 +138,7 @@ def test_a_batch_of_views_has_as_many_pixels_as_a_batch_of_the_training(seven_re
 
 
 def test_each_evaluation_has_its_own_views(monkeypatch):
-    """The named evaluations use the center, crops at several scales, or whole images."""
+    """An evaluation uses the center of an image, crops at several scales, or the whole image."""
     asked: list[Any] = []
 
     class Evaluator:
@@ -184,7 +184,7 @@ def test_columns_of_accuracies_are_in_percent_and_the_plain_evaluation_comes_fir
     ("dataset", "expected"), [("made", (6, 4, 4, 1)), ("imagenet2012", (6, 5, 5, 3))]
 )
 def test_layers_keep_the_number_of_pixels_of_the_training(dataset, expected, monkeypatch):
-    """Layers divide by the number of pixels of training images, also for views of other sizes."""
+    """For views of any size, layers divide by the number of pixels of the training images."""
     shapes: list[Any] = []
     monkeypatch.setattr(
         evaluation.jaxnorm.nnx, "fix_pixels", lambda model, x: shapes.append(x.shape) or model

@@ -1,6 +1,6 @@
 """The fault matrix: for each fault and file, what a run prints and which files remain.
 
-This file and test_run_folder.py test the promises of `docs/training.md`.
+This file and test_run_folder.py test what `docs/training.md` promises about faults.
 """
 
 import json
@@ -49,7 +49,7 @@ def users_jax(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A folder with a finished run, and a run that was interrupted after two checkpoints."""
+    """A folder with a finished run `whole` and a run `half`, interrupted after two checkpoints."""
     folder = tmp_path_factory.mktemp("runs")
     folder.chmod(0o755)
     assert full_disk.run(folder / "whole")[0] == 0
@@ -89,7 +89,7 @@ def containing(content: bytes):
 
 
 class Fault(NamedTuple):
-    """A fault, the damaged file, the printed words, the exit status, and the remaining files."""
+    """A fault in a file, and what the next run must print, return as status, and leave as files."""
 
     fault: Callable[[Path], None]
     where: str
@@ -270,7 +270,7 @@ def test_of_two_starts_one_is_refused(tmp_path):
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 @pytest.mark.parametrize("process", [0, 1])
 def test_when_one_process_dies_or_hangs_the_other_says_so_and_ends(process, fault, tmp_path):
-    """The surviving process ends within a minute, and its last line is our sentence."""
+    """The surviving process ends within a minute; the last line that it prints is our message."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -300,7 +300,7 @@ def test_when_one_process_dies_or_hangs_the_other_says_so_and_ends(process, faul
 
 
 def test_a_full_disk_at_any_write_is_named_and_costs_nothing(tmp_path):
-    """For every seventh write, there is a run in which the disk is full at this write."""
+    """The run is repeated for every seventh of its writes, at which the disk is full."""
     library = tmp_path / "full_disk.so"
     source = Path(full_disk.__file__).with_name("full_disk.c")
     if not shutil.which("cc"):

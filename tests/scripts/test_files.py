@@ -1,4 +1,4 @@
-"""Texts of results: digits and lines."""
+"""Numbers and lines in written results, and the reading of missing files."""
 
 import json
 

@@ -71,7 +71,7 @@ def test_the_command_writes_its_page(tmp_path):
 
 
 def test_the_interval_of_a_layer_is_that_of_a_bootstrap():
-    """For n normal pairs, Spearman's ρ has about the deviation (1 − ρ²) √(1 + ρ²/2) / √n."""
+    """If n normal pairs have correlation ρ, Spearman's deviates by ≈ (1 − ρ²) √(1 + ρ²/2) / √n."""
     rng = np.random.default_rng(3)
     sizes = rng.lognormal(0, 0.02, (400, 1))  # filters have different scales
     found = filter_models.layer(
@@ -85,7 +85,7 @@ def test_the_interval_of_a_layer_is_that_of_a_bootstrap():
 
 
 def test_a_model_is_right_about_a_layer_that_lies_in_its_interval():
-    """The predicted intervals include the measured values of the first and the third layer."""
+    """The measured values of the first and the third layer lie in the predicted intervals."""
     layers = {
         str(i): {
             "measured": {"spearman": measured, "interval": [0.0, 1.0]},

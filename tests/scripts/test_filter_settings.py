@@ -152,7 +152,7 @@ def scores_by_hand(params, x, *, normalized, lowered=0):
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("normalized", [True, False])
 def test_a_network_is_tested_as_its_setting_says_without_noise(normalized, depth, monkeypatch):
-    """Labels are the first network's predictions. The second network has another head bias."""
+    """The first network predicts the labels; the second network has another bias of the head."""
     rng = np.random.default_rng(1)
     x = (1 + rng.standard_normal((300, 8, 8, 1))).astype(np.float32)
     params: Any = {

@@ -70,7 +70,7 @@ def programs():
 
 @pytest.mark.parametrize("name", ["resnet, identity", "vgg"])
 def test_neither_memory_nor_programs_grow_over_two_hundred_prunings(name, programs):
-    """Memory and programs are compared over the last 150 prunings; each pruning has two steps."""
+    """The test compares the last 150 prunings, each of which prunes in two steps."""
     apply, params, x = prunable.model(name)
     memory = []
     for i in range(PRUNINGS):

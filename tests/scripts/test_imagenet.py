@@ -204,7 +204,7 @@ def test_the_centre_is_cut_after_the_shorter_side_has_eight_sevenths_of_the_crop
 
 
 def test_every_view_of_every_image_counts_once(records):
-    """The logits are the mean colour, so a loop over images gives the expected accuracy."""
+    """The logits are the mean colour of a view, so a loop over images can compute the accuracy."""
     mesh = trainer.mesh_of(2)
 
     def logits(network, x):
@@ -285,7 +285,7 @@ def encoded(kind, picture=None):
 
 
 def claims(width, height):
-    """A PNG whose header declares the given sides."""
+    """The bytes of a PNG whose header declares the given width and height."""
     content = bytearray(encoded("PNG"))
     content[16:24] = struct.pack(">II", width, height)
     content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))

@@ -1,4 +1,4 @@
-"""Properties of decoders that a `config.json` leaves out or can state in several ways."""
+"""Properties of decoders that have a default or several spellings in `config.json`."""
 
 import math
 from typing import Any
@@ -24,7 +24,7 @@ def parsed(family, **changes):
 
 
 def test_a_smaller_decoder_has_the_kinds_of_the_layers_that_remain():
-    """The parsed configuration of the smaller decoder also has the kinds of its own layers."""
+    """The smaller decoder's `config.json` names the kinds of attention of the layers it has."""
     config = {"model_type": "gemma2", **SIZES, "sliding_window": 5}
     model = parse(config)
     selection = removal.whole(model)._replace(layers=np.array([1, 3, 4]))

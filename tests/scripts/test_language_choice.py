@@ -1,4 +1,4 @@
-"""The units of a language model that remain, and the kernels that are fitted for them."""
+"""The choice of a language model's units, and the least-squares fit of the remaining kernels."""
 
 import itertools
 from dataclasses import replace
@@ -72,7 +72,7 @@ def test_a_copy_costs_nothing_and_is_removed_before_all_others():
 
 
 def test_many_units_are_removed_in_rounds_that_see_each_other():
-    """The units are ten pairs of copies. The choice removes at most one unit of each pair."""
+    """The units are ten pairs of copies. At most one unit of each pair may be removed."""
     rng = np.random.default_rng(1)
     x = np.repeat(rng.normal(size=(400, 10)), 2, axis=1)
     remaining = scores.reconstruction(rng.normal(size=(30, 20)), x.T @ x, 1, 18)
@@ -168,7 +168,7 @@ def test_the_numbers_of_units_of_every_budget_are_as_recorded(family, tmp_path):
 
 
 def copies(weights):
-    """Weights in which the second half of intermediate units and heads copies the first half."""
+    """Make the second half of the intermediate units and heads in `weights` copy the first half."""
     for name, array in weights.items():
         if any(part in name for part in ("up_proj", "gate_proj", "q_proj", "k_proj", "v_proj")):
             array[len(array) // 2 :] = array[: len(array) // 2]
@@ -222,7 +222,7 @@ def test_a_narrower_stream_is_repaired_towards_the_whole_one(tmp_path):
 def test_readers_of_a_narrower_stream_are_fitted_to_the_units_of_their_own_layer(
     family, tmp_path, monkeypatch
 ):
-    """The second half of the stream copies the first, so the first half can give all outputs."""
+    """The second half of the stream copies the first, so all outputs can still be reproduced."""
     monkeypatch.setattr(repair, "RIDGES", (1e-6,))
     model = random_model(tmp_path / "model", family, **CHOSEN, rms_norm_eps=1e-6)
     whole, rng = removal.whole(model.architecture), np.random.default_rng(0)
@@ -261,7 +261,7 @@ def test_readers_of_a_narrower_stream_are_fitted_to_the_units_of_their_own_layer
 
 
 def units_of(model, array, name, kept, layer):
-    """The rows of a projection for the units that remain, with one row for each output."""
+    """The rows of `array` that belong to the units in `kept`; each row computes one output."""
     if "experts" in name:
         array = array[kept["experts"][layer]][:, kept["intermediate"][layer]]
     elif name == "mlp.gate.weight":
@@ -274,7 +274,7 @@ def units_of(model, array, name, kept, layer):
 
 
 class Linear(NamedTuple):
-    """A made-up layer of one head without activations, in NumPy; norms multiply by a number."""
+    """A linear stand-in for a layer with one head; its norms multiply by a number."""
 
     model: Any
     params: dict[str, np.ndarray]
@@ -327,7 +327,7 @@ def test_scores_see_the_stream_before_each_norm(family):
 
 @pytest.mark.parametrize("family", ["qwen2", "mixtral", "gpt2"])
 def test_a_repaired_layer_comes_with_the_streams_after_it(family):
-    """One stream is from the whole layer, the other from the smaller layer after all its fits."""
+    """The streams are those after the whole layer and after the smaller layer with all its fits."""
     rng = np.random.default_rng(0)
     model: Any = SimpleNamespace(traits=architecture.FAMILIES[family], hidden=4)
     plan: Any = SimpleNamespace(
@@ -366,7 +366,7 @@ def test_a_repaired_layer_comes_with_the_streams_after_it(family):
 
 
 def test_a_layer_is_fitted_to_the_stream_that_enters_it_in_the_whole_decoder(tmp_path, monkeypatch):
-    """Layers 1 and 3 of 4 are removed. Made-up layers add a power of ten to the stream."""
+    """Layers 1 and 3 of 4 are removed. Layer i of the fake whole model adds 10ⁱ to the stream."""
     model = random_model(tmp_path / "model", "qwen2", **CHOSEN | {"hidden_size": 12})
     selection, seen = removal.whole(model.architecture)._replace(layers=np.array([0, 2])), []
 
@@ -412,7 +412,7 @@ EXPERTS: dict[str, Any] = {"hidden_size": 12, "num_hidden_layers": 2, "sliding_w
 
 @pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
 def test_an_expert_is_worth_its_weight_times_the_norm_of_its_output(family, tmp_path):
-    """The expected worth of each expert comes from a loop over tokens in float64."""
+    """A loop over tokens in float64 computes the expected score of each expert."""
     sizes = EXPERTS | {"num_local_experts": 4} if family == "mixtral" else EXPERTS
     model = random_model(tmp_path / "model", family, num_experts_per_tok=2, **sizes)
     whole = model.architecture
@@ -434,7 +434,7 @@ def test_an_expert_is_worth_its_weight_times_the_norm_of_its_output(family, tmp_
 
 @pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
 def test_the_least_experts_are_removed_and_the_others_take_over(family, tmp_path):
-    """The output of each layer's first expert is almost zero, so this expert is removed."""
+    """The first expert of each layer is removed, because its output is almost zero."""
     name = "num_local_experts" if family == "mixtral" else "num_experts"
     sizes = EXPERTS | {name: 4, "num_experts_per_tok": 2}
     model = random_model(tmp_path / "model", family, first_expert_is_weak, **sizes)
@@ -459,7 +459,7 @@ def test_the_least_experts_are_removed_and_the_others_take_over(family, tmp_path
 def test_experts_of_the_largest_weights_remain_by_magnitude_and_the_most_used_on_text(
     score, has_text, expected
 ):
-    """The experts with the largest weights are the experts with the least use on the text."""
+    """The experts with the largest weights are used by the fewest tokens."""
     name = next(n for n, axes in scores.AXES.items() if "experts" in axes)
     shape = [4 if axis == "experts" else 3 for axis in scores.AXES[name]]
     weight = np.ones(shape)
@@ -511,12 +511,12 @@ def first_layer_is_weak(weights):
 
 
 def outputs(architecture, params, text):
-    """The logits of the held-out sequences."""
+    """The logits of the network `params` for the held-out sequences of `text`."""
     return np.asarray(training.forward(architecture, params, jnp.asarray(text.held_out)))
 
 
 def distances(model, selection, text):
-    """The squared errors of the logits with and without repair, and the cut model's arrays."""
+    """The mean squared errors of the smaller model's logits, repaired and not, and its arrays."""
     wanted = outputs(model.architecture, {n: model.read(n) for n in model.tensors}, text)
     found, arrays = [], {}
     for repaired in (True, False):
@@ -573,7 +573,7 @@ def test_a_budget_that_is_the_size_of_a_model_takes_this_model(tmp_path):
 
 
 def test_the_scores_of_the_stream_are_sums_over_its_readers_times_norms():
-    """Scores use norms over tokens, not squares, and each projection uses its own input's norms."""
+    """Scores use root sums of squares; each projection uses those of its own input."""
     q, up = np.array([[1.0, -2.0], [3.0, 0.0]]), np.array([[0.5, 4.0]])
     p = {"self_attn.q_proj.weight": q, "mlp.up_proj.weight": up}
     squares = {
@@ -620,7 +620,7 @@ FEWER |= {"num_key_value_heads": 2, "intermediate_size": 5}
 def test_a_pass_reads_the_layers_that_remain_and_what_follows_them(
     family, smaller, counts, tmp_path, monkeypatch
 ):
-    """A made-up compiler counts the bytes of arguments and results, as the test does in NumPy."""
+    """A fake compiler counts bytes of arguments and results; NumPy counts the expected bytes."""
     rng, tokens, head_dim = np.random.default_rng(0), 7, 6
     sizes: dict[str, Any] = {"num_hidden_layers": 3, "hidden_size": 24, "intermediate_size": 9}
     sizes |= {"num_attention_heads": 8, "num_key_value_heads": 4, "num_local_experts": 5}
@@ -731,7 +731,7 @@ def test_a_smaller_decoder_moves_fewer_bytes_on_a_tpu(family, tmp_path):
 def test_a_model_that_stays_whole_is_refused_for_every_kind_of_budget(
     wanted, tmp_path, monkeypatch
 ):
-    """A fake search for the budget in bytes finds that the whole model fits the budget."""
+    """A fake search for a budget in bytes decides that nothing must be removed."""
     sizes: Any = {"num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 4}
     model = random_model(tmp_path / "model", **sizes, hidden_size=24)
     counts = removal.counts(model.architecture)
@@ -744,7 +744,7 @@ def test_a_model_that_stays_whole_is_refused_for_every_kind_of_budget(
 
 
 def test_what_a_removed_layer_added_is_made_up_for_by_the_layers_after_it(tmp_path):
-    """Later layers are fitted to the stream of the whole model, which has all layers."""
+    """The layers after a removed layer are fitted to their inputs in the whole model."""
     sizes = {"hidden_size": 24, "num_hidden_layers": 3, "intermediate_size": 48}
     model = random_model(tmp_path / "model", "qwen2", **sizes)
     text = random_text(9000, 16, 64, 8, 0)

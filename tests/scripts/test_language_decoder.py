@@ -32,7 +32,7 @@ def test_logits_are_those_of_the_decoder_in_numpy(family, seed, tmp_path):
 
 @pytest.mark.parametrize("tokens", [1, 3, 4, 9])
 def test_a_position_sees_itself_and_those_before_it_within_the_window(tokens):
-    """At position t, two channels of a head with the rate r are rotated by the angle t r."""
+    """At position t, the angle t r rotates a pair of channels with the rate r."""
     config = language_models.random_config("gemma3_text", np.random.default_rng(0))
     kinds = ["sliding_attention", "full_attention", "sliding_attention"]
     config |= {"layer_types": kinds, "num_hidden_layers": 3, "head_dim": 4}
@@ -69,7 +69,7 @@ def test_a_smaller_folder_gives_the_logits_of_zeros_at_removed_units(family, see
 
 
 def test_the_width_of_a_norm_moves_into_its_weight_and_epsilon():
-    """Computed by hand: the width decreases from d = 4 to k = 1, so √(d/k) = 2."""
+    """The width decreases from d = 4 to k = 1, so the factor √(d/k) of the weight is 2."""
     config = language_models.random_config("gemma2", np.random.default_rng(0))
     model = dataclasses.replace(parse(config), hidden=4, eps=0.5)
     weight = np.array([3.0], np.float32)

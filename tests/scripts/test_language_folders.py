@@ -224,7 +224,7 @@ def test_files_appear_together_or_not_at_all(tmp_path):
 
 
 def test_a_small_model_is_written_again_in_its_own_place(tmp_path):
-    """If a training is run again, its model replaces the first model."""
+    """A second training writes its model in place of the first model."""
     for number in (1.0, 2.0):
         params = {"a.weight": np.full((2, 3), number, np.float32), "b": np.full(4, -number)}
         export.write(tmp_path / "model", params)

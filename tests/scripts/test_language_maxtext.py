@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("users_jax")
 
 
 def written(tmp_path, family, **changes):
-    """The written tree by hyphenated names, the configuration and the weights."""
+    """The arrays that MaxText's checkpoint holds, by path, and the model's config and weights."""
     rng = np.random.default_rng(0)
     config = language_models.random_config(family, rng) | PLAIN | changes
     weights = language_models.random_weights(config, rng)

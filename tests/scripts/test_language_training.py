@@ -41,7 +41,7 @@ MODEL = parse(TINY)
 
 
 def test_adam_has_a_clipped_gradient_a_warm_up_and_decays_kernels_alone():
-    """Two of 40 steps are warm-up. Gradients are first small, and later clipped to norm 1."""
+    """Two of 40 steps are warm-up. Gradients are small at first; later, they are clipped."""
     steps, rate = 40, 0.3
     optimizer = training.make_optimizer(rate, steps)
     w = {"kernel": np.array([[1.0, -2.0]]), "norm": np.array([3.0])}
@@ -87,7 +87,7 @@ def test_kernels_into_the_stream_start_smaller_and_no_two_alike():
 
 @pytest.fixture(scope="module")
 def tiny():
-    """Random weights of a tiny model, also for norms, and sequences of eleven kinds of tokens."""
+    """Random weights for all arrays of a tiny model, and 11 sequences of tokens from 0 to 10."""
     rng = np.random.default_rng(0)
     weights = {
         name: (rng.normal(size=shape) * 0.4 + (len(shape) == 1)).astype(np.float32)
@@ -218,7 +218,7 @@ def test_values_of_seeds_have_their_error():
 
 
 def test_a_comparison_has_a_row_for_each_share_score_and_repair(tmp_path, monkeypatch):
-    """The made-up perplexities depend on seed and size. The whole model is measured once."""
+    """Fake perplexities depend on seed and size; that of the whole model is computed only once."""
     model = random_model(tmp_path / "model", **TINY)
     size = removal.parameters(model.architecture, model.tensors, removal.counts(MODEL))
     measured: list[Any] = []
@@ -253,7 +253,7 @@ def test_a_comparison_has_a_row_for_each_share_score_and_repair(tmp_path, monkey
 
 
 def test_every_variant_has_its_own_kernels_and_is_trained_on_its_own_text(monkeypatch):
-    """A made-up kernel is a flag: repaired or not. The three texts have no common token."""
+    """A fake kernel is the flag `repaired`. No two of the three texts share a token."""
     text = choice.Text(np.arange(40).reshape(8, 5), 100 + np.arange(15).reshape(3, 5))
     pieces, trained = 200 + np.arange(20).reshape(4, 5), []
 
@@ -313,7 +313,7 @@ def test_an_influence_is_one_minus_the_mean_cosine_over_tokens():
 
 
 def test_by_magnitude_every_layer_keeps_its_own_largest_units(tmp_path):
-    """The expected units have the largest sums of squared weights, computed by hand.
+    """The units with the largest sums of squared weights must remain.
 
     The channels of the stream that remain are the same in all layers.
     """
@@ -354,9 +354,9 @@ def test_random_units_depend_on_the_seed_and_differ_between_layers(tmp_path):
 
 
 def test_the_ridge_is_the_one_with_the_least_error_on_held_out_sequences():
-    """NumPy's least squares with additional rows gives the expected fit, for several noise levels.
+    """NumPy's least squares with extra rows for the ridge gives the expected fit.
 
-    Each of the three ridges is the best in some case.
+    Each of the three ridges has the smallest held-out error in some case.
     """
     rng, chosen = np.random.default_rng(4), set()
     for noise in (0.0, 0.5, 1.0, 3.0):

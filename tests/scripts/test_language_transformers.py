@@ -39,7 +39,7 @@ def theirs(folder, sequence, removed=()):
 
 
 def without_experts(removed, gate, _, output):
-    """The result of a router that sends no token to the experts `removed`."""
+    """The outputs of a router that sends no token to the experts `removed`."""
     logits = output[0].clone()
     logits[:, removed] = -torch.inf
     count = min(gate.top_k, logits.shape[-1] - len(removed))
@@ -50,7 +50,7 @@ def without_experts(removed, gate, _, output):
 
 
 def check(found, theirs, exact):
-    """Check `found`, up to 1e-5 or four times the float32 error of `transformers` itself."""
+    """Compare `found` with `exact`, up to 1e-5 or four times the error of `theirs` in float32."""
     rounding = np.abs(theirs - exact).max()
     assert rounding < 1e-3
     np.testing.assert_allclose(found, exact, rtol=0, atol=max(1e-5, 4 * rounding))

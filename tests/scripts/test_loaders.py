@@ -46,7 +46,7 @@ def streaming(mesh, monkeypatch):
 
 
 def numbers(loader, stream, count):
-    """The numbers of the next `count` batches."""
+    """The next `count` batches of `stream`, each named by the value of its first pixel."""
     return [int(loader.device_batch(stream)[0][0, 0, 0, 0]) for _ in range(count)]
 
 

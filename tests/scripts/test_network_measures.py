@@ -1,4 +1,4 @@
-"""The measurements in the results of the report."""
+"""Measurements of trained networks for the report, from made-up networks."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -77,7 +77,7 @@ def test_every_convolution_is_scored(network):
 
 
 def test_histograms_are_of_the_first_a_middle_and_the_last_kernel_of_several_pixels():
-    """Of five kernels, the first, the middle and the last are 1 × 1 and have no histogram."""
+    """The first, the middle and the last of five kernels are 1 × 1, so they have no histogram."""
     kernels = {f"layer{i}": nnx.Conv(1, 4, (1, 1), rngs=nnx.Rngs(0)) for i in (0, 2, 4)}
     kernels |= {f"layer{i}": nnx.Conv(1, 4, (3, 3), rngs=nnx.Rngs(0)) for i in (1, 3)}
     state: Any = SimpleNamespace(params=nnx.state(nnx.Dict(kernels), nnx.Param))
@@ -121,7 +121,7 @@ def test_masking_nothing_changes_nothing_and_masking_keeps_the_original(network)
 @jax.enable_x64(False)
 @jax.numpy_dtype_promotion("standard")
 def test_all_networks_of_a_report_are_as_recorded(monkeypatch):
-    """The networks are two untrained networks of each normalization, with random histories."""
+    """The report is of two untrained networks of each normalization, with random histories."""
     monkeypatch.setattr(paired_runs, "PROBE", 9)
     rng, names = np.random.default_rng(0), ("batch_norm", "unitized")
     recipe = Recipe(model="preact8", epochs=5, learning_rate=0.2, drops=(0.3, 0.7))
@@ -209,7 +209,7 @@ def test_odd_points_are_as_recorded(monkeypatch):
 def test_a_point_is_odd_at_half_its_limit_at_a_right_angle_to_a_cluster(
     norm_ratio, angle, spread, is_odd, monkeypatch, key
 ):
-    """For n = 8 samples, the limit of the ratio of norms is n − 1 = 7."""
+    """For n = 8 samples, the ratio of norms has the limit n − 1 = 7; half of it is 3.5."""
     for name, size in (("POINTS", 8), ("WIDTH", 6), ("DEPTH", 2)):
         monkeypatch.setattr(odd_point, name, size)
 
@@ -237,7 +237,7 @@ def test_moments_are_quartiles_over_channels_and_seeds():
 
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_the_change_of_a_moment_counts_the_last_epoch_of_a_short_training(epochs):
-    """A moment changes by 1, then by 4. Of two epochs, only the second change counts."""
+    """The moment changes by 1, then by 4; after two epochs, only the second change counts."""
     values = np.array([0.0, 1.0, 5.0])[: epochs + 1, None, None] * np.ones((epochs + 1, 4, 3))
     runs = [paired_runs.History(np.zeros(epochs), np.zeros(epochs), values, np.zeros((epochs, 3)))]
     change = networks.moments({"batch_norm": runs, "unitized": runs})["change"]
@@ -278,7 +278,7 @@ def test_networks_of_a_report_are_trained_one_after_the_other_and_named(monkeypa
 
 
 def test_the_bar_of_a_report_is_full_when_all_is_done(monkeypatch, tmp_path):
-    """The stages advance the bar by `units` minus the epochs of training, which a fake replaces."""
+    """Training is faked, so the other stages must advance the bar by the rest of `units`."""
     moved, seeds = [], 3
 
     class Stages:
@@ -314,7 +314,7 @@ def test_every_field_of_a_recipe_decides_the_folder_of_a_report_s_checkpoints(tm
 
 
 def test_a_channel_without_a_moment_is_left_out_of_the_quartiles():
-    """Quartiles are over seeds and channels, here over 5 of 6 values of each moment."""
+    """Quartiles are taken over seeds and channels; one of the six values of a moment is NaN."""
     runs = 3 + np.arange(24.0).reshape(2, 1, 4, 3) ** 2
     runs[1, 0, :, 1] = np.nan
     found = networks._quartiles(runs)

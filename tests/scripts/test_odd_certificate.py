@@ -1,4 +1,4 @@
-"""Certificates of odd states, compared with results in double precision by independent code."""
+"""Certificates of odd states, compared with independent code in double precision."""
 
 import math
 
@@ -53,7 +53,7 @@ def leaky_mean(slope, first, second, both):
 
 
 def layer_of_all_pairs(gram, slope):
-    """The Gram matrix of all samples after recentering, scaling to mean square 1, and φ."""
+    """The Gram matrix after all samples are centered, scaled to mean square 1, and mapped by φ."""
     n = len(gram)
     centre = np.eye(n) - 1 / n
     gram = centre @ gram @ centre
@@ -63,7 +63,7 @@ def layer_of_all_pairs(gram, slope):
 
 
 def gram_of(entries, n):
-    """The Gram matrix with the given four entries; the last sample is the odd sample."""
+    """The Gram matrix with the four distinct `entries`; the last sample is the odd sample."""
     odd, both, other, pair = entries
     gram = np.full((n, n), pair) + (other - pair) * np.eye(n)
     gram[-1], gram[:, -1], gram[-1, -1] = both, both, odd
@@ -92,7 +92,7 @@ def test_entries_and_their_deviations_are_those_of_the_whole_gram_matrix(n, entr
 @pytest.mark.parametrize("slope", ["0.3", "-1", "0"])
 @pytest.mark.parametrize(("n", "entries"), STATES)
 def test_deviations_between_samples_are_those_of_the_whole_gram_matrix(n, entries, slope):
-    """Each sample of the cluster has a number; the vector c of these numbers has the sum 0."""
+    """The vector c has a number for each sample of the cluster; these numbers sum to 0."""
     _, _, found = layer(list(map(mpmath.mpf, entries)), n, piecewise_linear(mpmath.mpf(slope)))
     found = np.array(found.tolist(), float)
     c = np.append(np.arange(n - 1) - (n - 2) / 2, 0)
@@ -158,7 +158,7 @@ def test_functions_are_those_of_jax_with_their_derivatives(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_trapezoidal_rule_has_fifty_digits(sign):
-    """For 30 samples, the mean E φ(u) φ(v) is compared with mpmath's quadrature."""
+    """E φ(u) φ(v) of the odd and another of 30 samples, compared with mpmath's quadrature."""
     with mpmath.workdps(DIGITS):
         value, slope, curvature = smooth_functions()["softplus"]
         odd = mpmath.sqrt(29)

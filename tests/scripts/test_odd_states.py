@@ -47,7 +47,7 @@ def test_kinds_of_states_are_named():
 
 @pytest.mark.parametrize(("layers", "longer", "size"), [(0, 16, 25), (1, 3, 1)])
 def test_samples_have_one_mean_square_before_every_activation(layers, longer, size, monkeypatch):
-    """Initially, the first sample is four times as long as the others, and remains longer."""
+    """At first, the norm of the first sample is four times that of the others."""
     grams: list[np.ndarray] = []
 
     def odd_point(gram):

@@ -39,7 +39,7 @@ def default(command) -> dict[str, Any]:
 
 
 def numbers(hint, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """For each number inside a type: the path of names, and the number's type."""
+    """The path of names and the type of every number inside a type hint."""
     inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     if inner in (int, float):
         yield path, hint
@@ -77,7 +77,7 @@ def test_help_shows_the_range_of_every_number(command):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_breaks_no_line_before_a_number_or_a_quote(command, monkeypatch):
-    """If a line of a docstring does not begin with a letter, tyro begins a new line there."""
+    """tyro breaks a help text before each line that does not begin with a letter."""
     monkeypatch.setenv("COLUMNS", "2000")
     with contextlib.redirect_stdout(io.StringIO()) as said, pytest.raises(SystemExit):
         tyro.cli(entry(command), args=["--help"], **default(command))
@@ -109,7 +109,7 @@ def test_a_range_has_the_ends_that_it_shows(name):
 
 
 def run(command, *args):
-    """Run only the checks of a command, for the given arguments."""
+    """Parse the arguments `args` of a command, and run only its checks of options."""
     arguments = tyro.cli(
         entry(command), args=[*args, *REQUIRED.get(command, ())], **default(command)
     )
@@ -171,7 +171,7 @@ def test_arguments_of_functions_are_checked_like_fields():
 
 @dataclasses.dataclass(frozen=True)
 class Kinds:
-    """Options of every kind: text, flag, tuple, list, number and choice."""
+    """One option of each kind: text, flag, tuple, list, number and choice."""
 
     name: str = "a"
     fast: bool = False

@@ -33,11 +33,11 @@ DATA = Path(__file__).parent
 
 
 class ReachedError(Exception):
-    """A command called the watched function; the error has the call's arguments."""
+    """Raised by a fake function when a command calls it; holds the arguments of the call."""
 
 
 def named(arguments):
-    """The arguments by name; settings are replaced by their fields."""
+    """The arguments by name; a dataclass or named tuple is replaced by its fields."""
     found: dict[str, Any] = {}
     for name, value in arguments.items():
         match value:
@@ -69,9 +69,9 @@ ABOUT_RESNET: dict[str, Any] = {"weights": DATA / "w", "data_dir": DATA}
 
 
 def evaluate_alone(out):
-    """Evaluate a run with an empty checkpoint folder, on noise in the shape of ImageNet.
+    """Evaluate a run that has an empty checkpoint, on noise in the shape of ImageNet.
 
-    The run began with the weights of another run, which the evaluation does not name.
+    The run started from another run's weights, which the options of the evaluation omit.
     """
     recipe = replace(train.PRESETS["imagenet-vgg16"][1], model="vgg11", crop=32, batch_size=8)
     noise = stand_ins.noise(recipe.dataset, recipe.batch_size)
@@ -341,7 +341,7 @@ def test_every_option_reaches_the_work_of_its_command(
     ],
 )
 def test_results_name_the_options_that_decide_them(call, made, expected, monkeypatch, tmp_path):
-    """No command measures anything; the results have made-up numbers."""
+    """Fakes replace all measurements of the commands."""
 
     def written(results):
         raise ReachedError(results)

@@ -1,4 +1,4 @@
-"""The layers of the project's own claims, compared with NumPy."""
+"""The layers that the project's own claims are about, compared with NumPy."""
 
 import math
 

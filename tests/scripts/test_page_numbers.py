@@ -177,7 +177,7 @@ def shift_run(seed, scale, **group):
 
 
 def test_bounds_are_means_over_layers_and_seeds(monkeypatch):
-    """The means over layers are 2, 4, 6, 8 for one seed, and 6, 12, 18, 24 for the other seed."""
+    """The bounds average 2, 4, 6, 8 over layers for one seed, and 6, 12, 18, 24 for the other."""
     drawn = record_panels(monkeypatch, shift_page)
     group = {"normalization": "unitized", "order": "norm first", "schedule": "drops"}
     runs = [shift_run(seed, scale, **group) for seed, scale in ((0, 1.0), (1, 3.0))]
@@ -195,7 +195,7 @@ def test_bounds_are_means_over_layers_and_seeds(monkeypatch):
 
 
 def of_repairs():
-    """Results at two ratios for three networks; the control (random choice) has smaller values."""
+    """Made-up accuracies of repaired networks for four criteria, of which `random` is the worst."""
     rows = {
         "l1": [0.5, 0.7, 0.6],
         "l2": [0.6, 0.9, 0.6],
@@ -279,7 +279,7 @@ def test_curves_of_repairs_are_in_percent_with_a_band_of_one_error():
 
 
 def test_curves_have_the_points_of_a_run_that_is_not_finished(monkeypatch):
-    """At ratio 0.3, two repairs are measured; at 0.5, one repair, for one criterion."""
+    """At ratio 0.3, two repairs are measured; at 0.5, one repair, and that for one criterion."""
     cells = of_repairs()["digits", 0.3, "recalibrated"]
     table = {
         ("ResNet-20", 0.3, "folded"): cells,
@@ -335,7 +335,7 @@ def test_the_answer_is_of_the_largest_ratio():
 
 
 def test_the_degrees_of_freedom_are_by_welch_and_satterthwaite():
-    """The means of the three blocks have variance 4; the means of the two draws have variance 8."""
+    """The means of the three columns have variance 4, and the means of the two rows variance 8."""
     values = np.array([[0.0, 2.0, 4.0], [4.0, 6.0, 8.0]])
     found = mean_of(values)
     a, b = 4 / 3, 8 / 2
@@ -401,7 +401,7 @@ VIEWS = {"whole": {"accuracy": 0.25}}
 
 
 def training_results(accuracies, **changes) -> dict[str, Any]:
-    """Results of training, with a seed for each accuracy, on four devices."""
+    """Made-up results of a training on four devices, with one seed for each of `accuracies`."""
     accuracy = {**over_seeds(accuracies), "median": 0.625}
     return {
         "seeds": [lines_of((0.2, 0.4, a), (3, 2, 1)) for a in accuracies],
@@ -511,7 +511,7 @@ def test_cells_of_a_table_of_floors_are_of_their_own_network_and_phase():
 
 
 def test_a_drop_early_in_a_run_has_the_epochs_that_there_are_before_it():
-    """Before a drop at the third epoch, only the distances 2 and 4 are averaged."""
+    """Before a drop at the third epoch, there are only two distances to average: 2 and 4."""
     layer = {"exact": [2.0, 4.0, 12.0, 12.0, 12.0]}
     run = {"shift": {"running": {"a": layer, "b": layer}}}
     assert shift_page._ratio([run], "running", 2)["mean"] == pytest.approx(4)

@@ -303,7 +303,7 @@ def test_pairs_of_criteria_are_averaged_over_layers_and_then_over_seeds():
 
 
 def test_distances_around_a_drop_are_of_three_epochs_on_either_side():
-    """The test averages over two seeds. An epoch without a distance does not count."""
+    """The shares average two seeds, without epochs whose distance was not measured."""
     runs = [[9.0, 2.0, 4.0, 6.0, 1.0, 1.0, 4.0, 99.0], [9.0, 4.0, None, 4.0, 2.0, 2.0, 2.0, 99.0]]
     assert training_page._share_left(runs, 5) == pytest.approx((12 / 6) / (20 / 5))
     assert training_page._share_left([run[1:] for run in runs], 2) == pytest.approx(

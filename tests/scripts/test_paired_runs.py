@@ -20,7 +20,7 @@ RECIPE = recipes.Recipe(model="preact8", normalization="unitized", epochs=3)
 
 @pytest.fixture(scope="module", autouse=True)
 def optimized(users_jax):
-    """Compile with optimizations, because running the convolutions would otherwise take longer."""
+    """Compile with optimizations, because unoptimized convolutions take longer."""
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", True)
@@ -91,7 +91,7 @@ def test_a_damaged_data_set_is_one_sentence(tmp_path):
 
 
 def test_distances_are_from_one_epoch_to_the_next():
-    """A network is a number, by which all outputs are multiplied."""
+    """The fake network is a number that multiplies its input."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(3, 2, (6, 2, 2, 3)).astype(np.float32), []
     program: Any = SimpleNamespace(outputs=lambda state: jax.numpy.asarray(x * state))

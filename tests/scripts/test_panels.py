@@ -28,7 +28,7 @@ def panels(monkeypatch):
 
 
 def heights(axes):
-    """The values of each curve; horizontal and vertical lines are left out."""
+    """The y values of each curve in `axes`; straight horizontal and vertical lines are left out."""
     curves = [np.asarray(line.get_ydata()) for line in axes.get_lines()]
     return [curve for curve in curves if len(set(curve)) > 1 or len(curve) != 2]
 
@@ -46,7 +46,7 @@ def test_bars_of_costs_are_what_is_left_of_them(panels):
 
 
 def from_top(axes):
-    """The names of the rows of a panel, from top to bottom."""
+    """The labels on the vertical axis of a panel, from top to bottom."""
     heights = axes.transData.transform([(1, y) for y in axes.get_yticks()])[:, 1]
     labels = [label.get_text() for label in axes.get_yticklabels()]
     return [labels[i] for i in np.argsort(-heights)]
@@ -146,7 +146,7 @@ def test_stages_are_means_over_networks_and_differences_are_from_the_criteria(pa
 
 
 def pruning():
-    """Results of both normalizations, for two criteria, masked shares, seeds and layers."""
+    """Made-up results of pruning: both normalizations, two criteria, two ratios and two seeds."""
     values = {"l1": ([0.9, 0.8], [0.5, 0.3]), "l2": ([0.7, 0.8], [0.1, 0.1])}
     masked = {
         name: {
@@ -274,7 +274,7 @@ def test_table_1_has_every_chosen_layer_however_long_its_name():
 
 
 def test_compiled_programs_are_counted_by_their_limits():
-    """Rows without a limit do not count. Functions that do not compile are shown with the error."""
+    """Programs without a limit do not count; if a function does not compile, its error is shown."""
     functions = [{"function": "f", "size": "8", "error": "Error: no"}, {"function": "g"}]
     targets = {
         "v5e": {"layers": [{"holds": True}, {"holds": False}, {"holds": None}, {"holds": True}]},
@@ -293,7 +293,7 @@ def test_compiled_programs_are_counted_by_their_limits():
 
 
 def _cells(page):
-    """The names and values of the cards on a page."""
+    """Each pair of a term (`<dt>`) and its description (`<dd>`) on a page."""
     for name, value in re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page):
         yield from (name, value)
 

@@ -104,7 +104,7 @@ def test_options_out_of_range_are_refused(options, sentence, tmp_path):
 
 
 def two_layers() -> Any:
-    """A network in which each channel costs 12 multiply-accumulates."""
+    """A network of two dense layers, in which a hidden channel costs 12 multiply-accumulates."""
     return SimpleNamespace(
         apply=lambda tree, x: jax.nn.relu(x @ tree["a"]) @ tree["b"],
         tree={"a": np.ones((8, 16)), "b": np.ones((16, 4))},
@@ -113,7 +113,7 @@ def two_layers() -> Any:
 
 
 def width(**plan):
-    """The number of channels of `two_layers` that remain after pruning by a plan."""
+    """The number of hidden channels of `two_layers` that remain after pruning by a plan."""
     network = two_layers()
     removed = pruned.removal_options(Plan(**plan))
     x = network.images.x_test[:1]
@@ -148,7 +148,7 @@ def test_milliseconds_are_measured_and_steps_need_a_ratio(monkeypatch):
 
 
 def made_up_networks(images, seeds, **functions: Any):
-    """Networks of two dense layers with given, made-up functions of trees."""
+    """Networks of two dense layers, with the given functions of the weights as attributes."""
     rng = np.random.default_rng(0)
     for seed in range(seeds):
         kernels = rng.normal(size=(4, 6)), rng.normal(size=(6, 2))
@@ -164,7 +164,7 @@ def made_up_networks(images, seeds, **functions: Any):
 def test_results_of_networks_whose_stages_and_criteria_differ_are_as_recorded(
     tmp_path, monkeypatch
 ):
-    """The made-up accuracy is the sum of all squared weights, which every stage changes."""
+    """The accuracy is faked as the sum of all squared weights, which every stage changes."""
     functions = {
         "accuracy": lambda tree: sum(float((w["kernel"] ** 2).sum()) for w in tree.values()),
         "recalibrated": lambda tree: jax.tree.map(lambda w: 1.1 * w, tree),
@@ -252,7 +252,7 @@ def test_the_page_shows_the_layers_one_at_a_time_if_they_were_measured():
 
 @pytest.fixture
 def made_up_run(monkeypatch):
-    """A fake run with random images, and the list of arguments of its functions."""
+    """A run whose functions are fakes; the result lists the arguments that `measure` gets."""
     asked: list[dict[str, Any]] = []
 
     def measure(images, recipe, plan, **options):

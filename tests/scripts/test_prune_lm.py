@@ -51,7 +51,7 @@ def options(folder, text_file, out, **changes: Any):
 
 
 def assert_recorded(name, out):
-    """Compare the results, the tables and the weights of a smaller model with a record."""
+    """Compare a smaller model's results, tables and weights with those recorded under `name`."""
     config, weights = language_models.read(out)
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     arrays = {name: condense(weights[name].ravel())["moments"] for name in sorted(weights)}

@@ -54,7 +54,7 @@ def network_of(seed=0, done=None):
 def test_accuracies_are_of_the_network_of_their_stage_and_step(tmp_path):
     """Pruning keeps the bias m, recalibration makes it 2 m + 1, and fine-tuning makes it m + 10.
 
-    After these three stages, m is 0, 1 and 11 in the first step, and 11, 23 and 33 in the second.
+    Starting from m = 0, m is 0, 1, 11 after the stages of step 1, and 11, 23, 33 after step 2.
     """
     network: Any = network_of()
     plan = Plan(ratio=0.5, steps=2, curve="linear")
@@ -226,7 +226,7 @@ def test_a_repair_sees_the_first_training_images_in_batches_of_one_size(kind, fu
 
 
 def made_state(seed):
-    """The state of two convolutions with ten and fourteen random filters, and their kernels."""
+    """The state of two convolutions with ten and fourteen random filters, and the kernels alone."""
     rng = np.random.default_rng(seed)
     kernels = {"a": rng.normal(size=(3, 3, 2, 10)), "b": rng.standard_cauchy((3, 3, 1, 14))}
     params = nnx.State(
@@ -239,7 +239,7 @@ def made_state(seed):
 
 
 def test_networks_of_both_normalizations_are_masked_and_ranked_on_their_own():
-    """The made-up accuracy is the sum of squared weights, times a factor for each normalization."""
+    """The accuracy is faked as the sum of squared weights, times a factor for the normalization."""
     made = {
         "batch_norm": [made_state(0), made_state(1)],
         "unitized": [made_state(2), made_state(3)],
@@ -282,7 +282,7 @@ def test_networks_of_both_normalizations_are_masked_and_ranked_on_their_own():
 
 @pytest.mark.parametrize("fold", [True, False])
 def test_constants_are_folded_only_if_the_plan_says_so(fold, tmp_path):
-    """With `fold`, the next bias includes the constant output 1 of the removed channels."""
+    """The removed channels have the output 1, which `fold` adds to the bias of the next layer."""
     network: Any = network_of()
     network.apply = lambda p, x: (
         jax.nn.relu(x @ p["a"]["kernel"] + p["a"]["bias"][None]) @ p["b"]["kernel"]

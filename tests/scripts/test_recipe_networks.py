@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("users_jax")
 
 @pytest.fixture
 def built(monkeypatch):
-    """A function from a model's name to the constructor and options of the network."""
+    """A function that maps a model's name to the constructor and the options of its network."""
 
     def build(model, *, shape=(32, 32, 3), streamed=False):
         networks.network(

@@ -92,7 +92,7 @@ def test_what_is_found_is_packed_by_draw_and_criterion():
 
 
 def test_criteria_are_compared_on_the_draws_that_all_have():
-    """The control (random choice of channels) has fewer draws, and does not count."""
+    """Draws that some criterion lacks are left out, unless only the control `random` lacks them."""
     first, second = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[0.5, 0.25]])
     cells = {"l1": first, "l2": second, "gm": first[:, ::-1], "random": second[:0]}
     found = values_of_criteria(cells)
@@ -226,7 +226,7 @@ def test_a_trained_network_needs_its_weights_and_images():
 
 
 class Block(nnx.Module):
-    """A residual block: two dense layers at each pixel, each with batch norm."""
+    """A residual block of two dense layers over the channels of a pixel, each with batch norm."""
 
     def __init__(self, rngs: nnx.Rngs):
         self.conv1, self.conv2 = nnx.Linear(5, 9, rngs=rngs), nnx.Linear(9, 5, rngs=rngs)
@@ -254,7 +254,7 @@ class Small(nnx.Module):
 
 @pytest.fixture
 def small_network(users_jax, monkeypatch):
-    """A network with random weights and statistics. A fake `correct` returns the labels' logits."""
+    """A network with random weights and statistics; a fake `correct` returns the labels' logits."""
     graph, tree = nnx.split(nnx.view(Small(nnx.Rngs(0)), use_running_average=True))
     rng = np.random.default_rng(0)
     tree = jax.tree.map(lambda a: a + 0.5 * rng.uniform(size=a.shape).astype(np.float32), tree)
@@ -277,7 +277,7 @@ def small_network(users_jax, monkeypatch):
 
 
 def test_repairs_of_a_small_network_are_as_recorded(small_network, monkeypatch):
-    """Two draws are measured for a criterion, for the random choice and for the greedy choice."""
+    """Each of the choices `gm`, `random` and `greedy` is measured for two draws of images."""
     monkeypatch.setattr(repair_images, "CHOICES", ("gm", "random", "greedy"))
     settings = repair_images.Settings(images=50, test=40, batch=25, draws=2, ratios=(0.4,))
     saved: list[Any] = []

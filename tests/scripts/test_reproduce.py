@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    """The environment variables with a separate cache folder."""
+    """The environment variables, with a cache folder that only these tests use."""
     return os.environ | {"XDG_CACHE_HOME": str(tmp_path_factory.getbasetemp() / "cache")}
 
 
@@ -31,7 +31,7 @@ def command(*options):
 
 @pytest.fixture(scope="module")
 def smallest(tmp_path_factory, cache):
-    """The output folder of a run of one epoch with one seed and few layers."""
+    """The output folder of the report's smallest run: one epoch, one seed, few layers."""
     out = tmp_path_factory.mktemp("smallest")
     finished = subprocess.run(
         command("--epochs", 1, "--seeds", 1, "--depth", 8, "--out", out),

@@ -74,7 +74,7 @@ def test_a_small_run_makes_a_page_that_a_browser_shows(small, as_users_have_it, 
 
 
 def test_biases_are_drawn_apart_from_weights(key):
-    """If weights and biases had one key, the biases of a layer would equal the first weights."""
+    """If one key drew both, the biases of a layer would equal the first of its weights."""
     params = depth.init(key, "default", 100, 2)
     for w, b in params:
         size = b.size
@@ -174,7 +174,7 @@ def test_angles_of_figure_5_are_those_of_all_pairs_of_one_network(small, monkeyp
 
 
 def test_figure_5_has_two_layers_of_one_size_and_the_last_layer_of_every_size(monkeypatch):
-    """The made-up angles depend on the seed, the normalization, the size and the layer."""
+    """The fake angles depend on the seed, the normalization, the size and the layer."""
     names = list(geometry_figures.PARTS)
 
     def angles(seed, part, n, width):
@@ -283,9 +283,9 @@ def test_a_network_of_figure_2_is_ranked_before_training_and_judged_after_it(
 def test_ranks_are_of_the_first_weights_and_the_accuracy_of_the_last(
     as_users_have_it, monkeypatch, key
 ):
-    """The made-up training makes all weights 0, so every image gets the first class.
+    """The fake training sets all weights to 0, so each image is classified as class 0.
 
-    The fake functions for ranks return the outputs.
+    The fakes for ranks return the outputs that they get.
     """
 
     def remove(loss, optimizer, params, state, keys):
@@ -327,7 +327,7 @@ def test_the_loss_of_figure_2_is_the_mean_cross_entropy(key):
 
 
 def test_angles_before_and_after_and_the_projection_are_of_one_network(monkeypatch):
-    """The made-up values depend on the network and on the layer."""
+    """The fake values depend on the network and on the layer."""
     layers = len(geometry_figures.ODD_LAYERS)
     pairs = geometry_figures.ODD_POINTS * (geometry_figures.ODD_POINTS - 1) // 2
 

@@ -56,7 +56,7 @@ class Outline(HTMLParser):
 
 
 def render(results):
-    """The page of the results in the form that their JSON file has."""
+    """The report's page for `results`, after these are converted to the types of JSON."""
     return reproduce_page.render(files.plain(results))
 
 
@@ -79,7 +79,7 @@ def page(results):
 
 @pytest.fixture
 def pruning_alone(monkeypatch):
-    """Keep only the sections on pruning of the page, because each figure takes a second."""
+    """Leave only the sections on pruning in the report, because each figure takes a second."""
     sections = [s for s in reproduce_page.SECTIONS if s[0] in ("criteria", "filters")]
     monkeypatch.setattr(reproduce_page, "SECTIONS", sections)
 
@@ -296,7 +296,7 @@ def test_the_odd_points_have_the_numbers_of_their_own_network_and_tree(results):
 
 
 def quick(results):
-    """A fake page, for tests of the files only."""
+    """A stand-in for the page of a report, for tests that look only at files."""
     return str(results["settings"])
 
 

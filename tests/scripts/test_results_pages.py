@@ -19,7 +19,7 @@ FIGURES = []  # the contents of the figures of the current page
 
 @pytest.fixture(scope="module")
 def drawn():
-    """A function from a page's name to the page and its figures' contents, each drawn once."""
+    """A function that draws a page once, and returns the page and the contents of its figures."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(plots, "Figure", RecordedFigure)
         yield cache(draw)
@@ -36,7 +36,7 @@ class RecordedFigure(Figure):
 class LooseText(HTMLParser):
     """Collects the text of a page that stands in no paragraph, list, table or similar element.
 
-    A text outside such elements has neither the width nor the margins of a paragraph.
+    Outside these elements, text would have neither the width nor the margins of a paragraph.
     """
 
     def __init__(self, page):
@@ -75,13 +75,13 @@ def shown(axes):
 
 
 def numbers(text):
-    """The cells of the tables in a part of a page, and all words with a digit."""
+    """The table cells in a part of a page, and all its words that contain a digit."""
     words = re.sub(r"<[^>]*>", " ", text).split()
     return f"{CELL.findall(text)}{[word for word in words if re.search('[0-9]', word)]}"
 
 
 def digest(text):
-    """A hash of the text, in letters."""
+    """The first ten digits of a hash of the text, written as letters."""
     return hashlib.sha256(text.encode()).hexdigest().translate(LETTERS)[:10]
 
 

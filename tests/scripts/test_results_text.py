@@ -1,4 +1,4 @@
-"""The text of measured results is complete and short, and does not change when written again."""
+"""The text of results is complete and short, and stays the same if it is read and rewritten."""
 
 import json
 import os

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("users_jax")
 
 @pytest.fixture(scope="module")
 def half(one, tmp_path_factory):
-    """The folder of an interrupted run with two checkpoints, and an uninterrupted run's lines."""
+    """The folder of a run interrupted after two checkpoints, and the lines of a complete run."""
     folder = tmp_path_factory.mktemp("half")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "BETWEEN_CHECKPOINTS", 0)
@@ -95,7 +95,7 @@ def test_a_checkpoint_that_only_cannot_be_read_is_not_touched(one, run, monkeypa
 
 @pytest.mark.parametrize("change", [{"normalization": "unitized"}, {"optimizer": "adam"}])
 def test_a_checkpoint_of_another_state_is_not_touched(change, images, run):
-    """The state has another network or another optimizer state, as after an update of a library."""
+    """The checkpoint is for another network or optimizer state, as after a library's update."""
     before = steps(run)
     other = compiled(replace(SMALL, **change), images)
     with pytest.raises(InputError, match="checkpoints-0/10 must be read"):
@@ -105,7 +105,7 @@ def test_a_checkpoint_of_another_state_is_not_touched(change, images, run):
 
 @pytest.mark.parametrize("array", [0, -1])
 def test_a_checkpoint_whose_arrays_changed_in_memory_is_renamed(array, one, run):
-    """The files agree with their list, but an array does not agree with its checksum."""
+    """The files of the checkpoint have the listed hashes, but one array has another checksum."""
     newest = run / "checkpoints-0" / "10"
     written = json.loads((newest / "checksums" / "metadata").read_text())
     written["mixed"][array] ^= 1
@@ -214,7 +214,7 @@ def test_other_data_are_refused_by_what_differs(changes, sentence, images, run):
     ],
 )
 def test_networks_of_other_data_are_refused(command, options, images, tmp_path, monkeypatch):
-    """The folder has recorded other images for the data set `digits` than the command reads."""
+    """The command reads a data set `digits` whose images differ from the folder's record."""
     for module, name in ((report, "train"), (shift, "train_all")):
         monkeypatch.setattr(module, name, lambda *_: pytest.fail("networks are trained"))
     run_folder.same_data(tmp_path, images._replace(name="digits"))
@@ -400,7 +400,7 @@ def test_json_that_is_none_is_one_sentence(content, sentence, tmp_path):
 
 
 def test_a_checkpoint_has_the_notes_of_its_step(tmp_path, monkeypatch):
-    """The notes are written in the background, possibly after later notes are added."""
+    """The notes are written in the background, perhaps only after more notes were added."""
     going_on = threading.Event()
     dumps = json.dumps
     monkeypatch.setattr(json, "dumps", lambda x: going_on.wait(60) and dumps(x))
@@ -415,7 +415,7 @@ def test_a_checkpoint_has_the_notes_of_its_step(tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_shares_no_buffer_with_the_state(tmp_path, monkeypatch):
-    """The next step may change the state's buffers before the checkpoint is written."""
+    """The next training step may overwrite the state before the checkpoint is written."""
     state, written = [jnp.arange(5.0), jnp.zeros((2, 3))], []
     with checkpoints.Checkpoints(tmp_path) as saved:
         monkeypatch.setattr(saved.manager, "save", lambda _, args: written.extend(args.state.item))

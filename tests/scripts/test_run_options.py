@@ -156,7 +156,7 @@ def test_the_work_of_one_network_does_not_depend_on_the_number_of_networks():
 
 
 def test_the_norm_of_the_odd_point_is_beside_the_mean_of_the_others(monkeypatch, key):
-    """The norms in two layers are 1, 2, 3 and 2, 4, 12. The last sample is the odd sample."""
+    """Three samples have norms 1, 2, 3 in one layer and 2, 4, 12 in the other; the last is odd."""
     monkeypatch.setattr(odd_point, "POINTS", 3)
     grams = jnp.stack(
         [jnp.diag(jnp.array(norms) ** 2) for norms in ([1.0, 2.0, 3.0], [2.0, 4.0, 12.0])]
@@ -173,7 +173,7 @@ def test_the_norm_of_the_odd_point_is_beside_the_mean_of_the_others(monkeypatch,
 
 
 def test_the_ends_of_the_tree_are_its_smallest_and_its_largest_input(monkeypatch):
-    """In a made-up tree, samples are numbers, so numbers of different signs are opposite."""
+    """In the fake tree, samples are numbers; if their signs differ, their angle is 180°."""
     made = lambda x, depth: TreeGram(jnp.outer(x, x), jnp.ones(()), jnp.ones((4, 4)))  # noqa: E731
     monkeypatch.setattr(odd_point.geometry, "tree_gram", made)
     found = odd_point._tree(jnp.array([0.5, 3.0, -2.0, 1.0]))
@@ -214,7 +214,7 @@ def test_the_code_of_a_training_is_all_that_its_modules_import():
 
 
 def test_the_p_value_of_an_explanation_counts_permutations_of_pairs():
-    """The p-value is near the exact value over all permutations of pairs within each network."""
+    """The expected p-value is exact: it counts all permutations of pairs within each network."""
     accuracy = {"l1": np.array([0.0, 0.0]), "l2": np.array([1.0, 0.0]), "gm": np.array([3.0, 0.5])}
     found = filter_models.explain(accuracy)
     assert found["networks"] == 2

@@ -19,7 +19,7 @@ from tools.results import FOLDER
 
 @pytest.fixture(scope="module", autouse=True)
 def small_mlp():
-    """Keep the paper's mlp, because the test reads one of its layers by name."""
+    """Keep the MLP at its size in the paper, because the test reads one of its layers by name."""
 
 
 @pytest.mark.slow
@@ -50,7 +50,7 @@ def test_bad_options_are_refused(tmp_path):
 
 @pytest.fixture
 def critics(monkeypatch):
-    """Replace slices and both critics by known multiples of the distance of the means."""
+    """Let fakes for slices and both critics return known multiples of the distance of the means."""
 
     def critic(factor):
         def estimate(key, x_train, y_train, x_test, y_test, *, steps):
@@ -82,7 +82,7 @@ def moved(x, y):
 
 
 def shifted(key, n):
-    """Two samples in a plane, whose distance depends on the seed."""
+    """Two samples of n points in a plane; the distance of their means depends on the key."""
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     sizes.append(n)
     x = rng.normal(size=(n, 2))

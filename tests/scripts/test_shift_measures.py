@@ -23,14 +23,15 @@ RECIPE = Recipe(batch_size=4, epochs=2)
 
 
 def bent(x, by):
-    """Values whose skewness and kurtosis depend on `by`."""
+    """A convex function of `x`, whose values have a skewness and kurtosis that depend on `by`."""
     return jnp.exp(by * x)
 
 
 def made_up(monkeypatch):
-    """A network (w, r) has the outputs exp((w + r) x), or exp(w (x + m)) in batches of mean m.
+    """Network (w, r) has the outputs exp((w + r) x), or exp(w (x + m)) in a batch of mean m.
 
-    With statistics of the whole set, r is 0. After further batches, r is five times as large.
+    With statistics of the whole training set, r is 0. Further batches multiply the running average
+    r by five.
     """
     monkeypatch.setattr(shift, "MOMENT_BATCHES", 2)
     monkeypatch.setattr(shift, "CHUNK", 3)
@@ -64,7 +65,7 @@ def state_of(w, r):
 
 
 def moved(before, after):
-    """The mean absolute change of skewness and of kurtosis over units, by SciPy."""
+    """By SciPy: the mean over units of the absolute change of skewness, and of kurtosis."""
     kinds = {"skewness": stats.skew, "kurtosis": partial(stats.kurtosis, fisher=False)}
     return {
         name: np.mean(np.abs(of(np.asarray(after, float)) - of(np.asarray(before, float))))
@@ -141,7 +142,7 @@ def test_outputs_in_another_order_of_batches_stand_in_the_order_of_the_images(mo
 
 
 def test_further_batches_are_whole_and_see_each_image_at_most_once(monkeypatch):
-    """The outputs of the first layer, whose statistics have momentum 0.9, are compared."""
+    """The expected running statistics of the first norm are averages with momentum 0.9."""
     monkeypatch.setattr(shift, "FLOOR_BATCHES", 2)
     rng = np.random.default_rng(1)
     x = rng.normal(3, 2, (30, 4, 4, 1)).astype(np.float32)

@@ -98,7 +98,7 @@ def test_statistics_are_mixed_as_they_are_named(mix, expected):
 
 @pytest.mark.parametrize("count", [3, 500, 1499, 1700])
 def test_every_test_image_of_a_repaired_network_is_classified(count):
-    """An image is one number, and the network classifies exactly the even numbers correctly."""
+    """Each image is a number; the fake network classifies the even numbers correctly."""
     x = np.arange(count, dtype=np.float32)[:, None]
     labels = np.arange(count) % 3
     graph: Any = "graph"
@@ -188,7 +188,7 @@ def test_networks_on_digits_see_whole_batches_in_an_order_of_each_epoch(monkeypa
 
 
 def test_each_repair_of_digits_is_the_one_that_its_name_says():
-    """A made-up function in the place of `prune` returns its options."""
+    """A fake `prune` returns its options."""
 
     def prune(**options: Any) -> SimpleNamespace:
         return SimpleNamespace(params=options)
@@ -217,7 +217,7 @@ def test_images_that_repair_are_eight_equal_parts():
 @jax.enable_x64(True)  # in float32, rounding would change which channels are removed
 @jax.numpy_rank_promotion("allow")
 def test_repaired_networks_on_digits_are_as_recorded(monkeypatch):
-    """Two small networks are pruned at two ratios by two criteria."""
+    """Two criteria prune two small networks at two ratios."""
     widths = {"perceptron": (64, 9, 12)}
     constants = {"SEEDS": 2, "EPOCHS": 9, "RATIOS": (0.3, 0.5), "WIDTHS": widths}
     for name, value in constants.items():

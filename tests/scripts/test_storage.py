@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("users_jax")
 
 @pytest.fixture(scope="module")
 def objects():
-    """The objects in simulated buckets, by path."""
+    """The objects stored in simulated buckets, by path."""
     with pytest.MonkeyPatch.context() as patch, bucket.served(patch) as found:
         yield found
 
@@ -79,7 +79,7 @@ def test_a_bucket_that_cannot_be_reached_is_one_sentence(objects, scheme):
 
 
 def test_without_a_client_a_sentence_names_it():
-    """The command runs in a process in which gcsfs is neither installed nor simulated."""
+    """The process of this command can neither import gcsfs nor use the simulated buckets."""
     code = (
         "from experiments import cli, files, storage\n"
         "with cli.ending(), files.in_use(storage.location('gs://mine/run')): pass"

@@ -43,7 +43,7 @@ CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f\u2028\u202e]")
 
 
 def hostile(value: Any, attack: str = HOSTILE) -> Any:
-    """Append an attack to all texts in results, except texts that select what is shown."""
+    """Append `attack` to all texts in results, except those that select what a page shows."""
     if isinstance(value, str):
         return value + attack
     if isinstance(value, dict):
@@ -70,7 +70,7 @@ def train_results():
 
 
 def committed(name):
-    """The results of a command that are stored in docs/results."""
+    """The committed results of a command, from docs/results."""
     return json.loads((SCRIPTS.parent / "docs/results" / name / "results.json").read_text())
 
 
@@ -99,7 +99,7 @@ def test_no_text_of_results_controls_a_page(name):
 
 @pytest.mark.parametrize("length", [39, 10_000])
 def test_a_long_name_breaks_neither_figures_nor_the_page(length):
-    """A title that leaves no room for the axes makes matplotlib warn, and a warning is an error."""
+    """If a title leaves no room for the axes, matplotlib warns, and the test fails."""
     results = committed("resnet20")
     long = {layer["name"]: layer["name"] + length * "x" for layer in results["layers"]}
     text = json.dumps(results)
@@ -113,7 +113,7 @@ def test_a_long_name_breaks_neither_figures_nor_the_page(length):
 @pytest.mark.parametrize("left", [(), ("layer",)])
 @pytest.mark.parametrize("length", [9, 39, 200])
 def test_a_table_prints_every_name_whole(length, left, capsys):
-    """Names of layers often differ only at their ends, which a narrow column would cut off."""
+    """Names of layers often differ only in their last characters."""
     names = [length * "x" + end for end in ("conv1", "conv2")]
     cli.show_table(
         "", ["layer", *"abcdefgh"], [[name, *8 * ("0.123",)] for name in names], left=left
@@ -155,7 +155,7 @@ HOMES = ("cli.py", "progress.py", "texts.py")
 
 
 def uses(tree):
-    """The lines at which a module itself prints or escapes texts."""
+    """The places where a module prints or escapes texts itself, instead of by `cli`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             function = node.func

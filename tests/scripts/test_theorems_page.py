@@ -47,7 +47,7 @@ def page(results, tmp_path_factory):
 
 
 def broken_links(page: Path) -> list[str]:
-    """The broken links of a page; links to other sites are not followed."""
+    """The links of a page to files or ids that do not exist; links to arXiv are not followed."""
     text = page.read_text(encoding="utf-8")
     ids = set(re.findall(r'\bid="([^"]*)"', text))
     hrefs = {unescape(href) for href in re.findall(r'href="([^"]*)"', text)}
@@ -96,9 +96,9 @@ def test_every_finding_has_a_figure(page):
 
 
 def ratio_variance(n):
-    """n Var(R) for the ratio R of l1 to l2 of n Gaussian numbers, each divided by its mean.
+    """n Var(R), where R = (l1/E l1) / (l2/E l2) for the norms l1 and l2 of n Gaussian numbers.
 
-    The ratio is independent of l2, so E R = 1 and E R² = E l1² (E l2)² / (E l2² (E l1)²).
+    R is independent of l2, so E R = 1 and E R² = E l1² (E l2)² / (E l2² (E l1)²).
     """
     l1, l2 = n * np.sqrt(2 / np.pi), np.sqrt(2) * np.exp(gammaln((n + 1) / 2) - gammaln(n / 2))
     return n * ((n + n * (n - 1) * 2 / np.pi) * l2**2 / (n * l1**2) - 1)
@@ -196,7 +196,7 @@ def test_what_is_not_as_recorded_is_named_first(results, page, tmp_path):
 
 @pytest.fixture(scope="module")
 def claims():
-    """The invented results of all claims, of which one is not as recorded."""
+    """Made-up results of all claims; one of them differs from its record."""
     found = [claim_measures.result(made_up_verdict(claim)) for claim in ALL]
     found[3]["as_recorded"] = False
     return found
@@ -277,7 +277,7 @@ def test_each_choice_of_the_filter_hides_all_other_cards(claims, tmp_path):
 
 
 def is_chosen(claim: dict[str, Any], choice: str) -> bool:
-    """Whether a claim is shown for the choice with the given id."""
+    """Whether the page shows a claim after the filter with the id `choice` is set."""
     facet, _, value = choice.partition("-")
     if facet == "kind":
         # a kind is named after its most frequent objects, such as "Theorem"

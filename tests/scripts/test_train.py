@@ -351,7 +351,7 @@ def test_vmapped_seeds_have_the_losses_of_single_seeds(one, images, tmp_path):
 
 
 def scalars(folder):
-    """The values that TensorBoard shows, by step and name: the last events of each step."""
+    """The values that TensorBoard shows, by step and name; later events replace earlier ones."""
     protocol: Any = events
     found = {}
     for path in sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime):
@@ -546,7 +546,7 @@ def test_blocks_are_rematerialized_where_asked(model):
 
 
 def test_the_stages_of_a_vgg_are_rematerialized():
-    """The call of a stage has keyword arguments, which `nnx.remat` does not accept."""
+    """The VGG calls its stages with keyword arguments, which `nnx.remat` does not accept."""
     vgg = models.VGG(11, classes=10, hidden=(), rngs=nnx.Rngs(0))
     graph, state = nnx.split(nnx.view(rematerialize(vgg), use_running_average=True))
     x = jax.random.normal(jax.random.key(0), (1, 32, 32, 3), jnp.float32)

@@ -1,4 +1,4 @@
-"""A tiny language model is trained, resumed, exported and compared."""
+"""Training a tiny language model: the loss, resuming, exporting and comparing smaller models."""
 
 import itertools
 import json

@@ -154,7 +154,7 @@ def test_evaluating_alone_prints_the_accuracies_and_trains_nothing(run, capsys, 
 
 
 def test_evaluating_alone_needs_no_option_of_the_training(run, capsys, tmp_path):
-    """The options name neither epochs, nor optimizer, nor the run that gave the first weights."""
+    """The options omit the epochs, the optimizer, and the run that gave the initial weights."""
     out = tmp_path / "further"
     given = train.Options(seeds=2, devices=1, init_from=run, out=out)
     train.main(replace(RECIPE, optimizer="adamw", drops=(), learning_rate=1e-3), given)
@@ -234,7 +234,7 @@ def test_steps_are_logged_with_their_own_losses(one, tmp_path):
 
 
 def test_lines_of_steps_have_the_mean_loss_of_their_own_steps_and_seed(tmp_path):
-    """The run has two seeds and epochs of five steps, and resumes after step 3."""
+    """A run of two seeds, in epochs of five steps, resumes after step 3."""
     given: Any = SimpleNamespace(steps=5, recipe=Recipe(epochs=2, learning_rate=0.5, drops=(0.5,)))
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:
@@ -284,7 +284,7 @@ WRONG = (None, True, 0, -1, 2.5, 10**9, float("nan"), "", "x", "preact99999999",
     "name", json.loads(json.dumps(vars(SMALL))) | {"vmapped_seeds": 1, "data": 1}
 )
 def test_a_recipe_of_another_version_or_of_anyone_is_refused_in_a_sentence(name, tmp_path, run):
-    """For any value of a field, the file is refused, or train.py accepts the recipe."""
+    """For every wrong value of a field, the file is refused or train.py accepts the recipe."""
     settings = json.loads((run / "recipe.json").read_text())
     data = [settings["data"] | {part: value} for part in settings["data"] for value in WRONG]
     for value in [*WRONG, *(data if name == "data" else ())]:
@@ -306,7 +306,7 @@ def weights_of(run, seed=0):
 
 @pytest.mark.parametrize("vmap_seeds", ["yes", "no"])
 def test_a_run_starts_from_the_weights_of_another_one(vmap_seeds, run, tmp_path):
-    """With learning rate 0 and constant statistics, the networks equal the old run's networks."""
+    """The rate is 0 and running statistics are constant, so networks stay as in the old run."""
     still = replace(RECIPE, learning_rate=0.0, running_momentum=1.0, batch_size=64)
     options = train.Options(
         seeds=2, devices=1, vmap_seeds=vmap_seeds, init_from=run, out=tmp_path / "a"

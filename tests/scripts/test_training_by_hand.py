@@ -38,7 +38,7 @@ def leaves(tree) -> dict[str, Any]:
 
 
 def normalize(name, w, x, normalization, groups):
-    """The normalized `x`, and the mean and unbiased variance, averaged over groups of the batch."""
+    """The normalized `x`, and its mean and unbiased variance, each averaged over groups of rows."""
     parts = x.reshape(groups, -1, x.shape[-1])
     mean = parts.mean(1, keepdims=True)
     var = ((parts - mean) ** 2).mean(1, keepdims=True)
@@ -52,7 +52,7 @@ def normalize(name, w, x, normalization, groups):
 
 
 def loss_of(w, x, y, recipe):
-    """The mean cross entropy for a part of a batch, and the moments of both normalizations."""
+    """The mean cross entropy of a part of a batch, and the moments of inputs of both norms."""
     h, moments = x.reshape(len(x), -1), []
     for i in range(2):
         h = h @ w[f"layers/{i}/kernel"] + w[f"layers/{i}/bias"]
@@ -68,7 +68,7 @@ def loss_of(w, x, y, recipe):
 
 
 def run_by_hand(recipe, images, state, orders, rates):
-    """The weights, running statistics and mean losses by epoch, with nesterov or Optax's sgd."""
+    """The final weights and running statistics, and for each epoch the mean loss."""
     w, statistics = leaves(state.params), leaves(state.statistics)
     velocity, losses = {name: 0.0 * leaf for name, leaf in w.items()}, []
     gradient_of = jax.jit(

@@ -82,7 +82,7 @@ def test_progress_shows_means_over_seeds_and_the_steps_of_earlier_seeds():
 
 
 def test_a_line_of_an_epoch_has_the_numbers_of_its_own_seed(time):
-    """There are two seeds. An epoch has four steps, and the rate drops at the second epoch."""
+    """The two seeds take four steps per epoch; the learning rate drops at the second epoch."""
     recipe = Recipe(epochs=2, learning_rate=0.4, drops=(0.5,), drop_factor=4.0)
     trainer: Any = SimpleNamespace(
         recipe=recipe,
@@ -123,7 +123,7 @@ def test_a_line_of_an_epoch_has_the_numbers_of_its_own_seed(time):
 
 
 def test_chunks_of_an_epoch_that_is_resumed_end_with_it(time):
-    """The run resumes at step 6 of epochs of 5 steps, and no chunk crosses the end of an epoch."""
+    """A run with 5 steps per epoch resumes at step 6; each chunk must lie within one epoch."""
     asked: list[Any] = []
 
     def advance(state, batches, seeds, steps):
@@ -153,7 +153,7 @@ def test_chunks_of_an_epoch_that_is_resumed_end_with_it(time):
 
 
 def test_a_history_begins_with_the_untrained_network_and_has_a_line_for_each_epoch(monkeypatch):
-    """For each of two images, outputs have one pixel and two channels."""
+    """The made-up outputs are of two images, each with one pixel and two channels."""
     outputs = {
         "untrained": [[0.0, 1.0], [2.0, 1.0]],
         "first": [[1.0, 4.0], [3.0, 0.0]],
@@ -212,7 +212,7 @@ def test_an_untrained_network_starts_with_the_statistics_of_the_first_images(mon
 def test_channels_are_standardized_by_their_own_moments_of_the_training_images(
     monkeypatch, tmp_path
 ):
-    """Three channels have different moments, and test images differ from training images."""
+    """The three channels have different moments, which differ also in the test images."""
     rng = np.random.default_rng(0)
     scales = np.array([1, 3, 5])
     x, x_test = (
@@ -256,7 +256,7 @@ def test_training_crops_are_anywhere_in_the_image_and_flips_are_mirrors():
 
 
 def test_the_identity_of_records_is_of_images_all_over_both_splits():
-    """Every third of 2,500 records is read, so a change of one of these records is detected."""
+    """Every third of 2,500 records is read, so a change of such a record is noticed."""
 
     class Split:
         def __init__(self, count, changed=None):

@@ -30,7 +30,7 @@ def one_image():
 
 
 def test_running_statistics_see_every_accumulated_part(one_image):
-    """With rate 0 and equal images, two parts of a step change statistics like two steps."""
+    """Images are equal and the rate is 0, so a step of two parts counts like two steps."""
     parts = first_state(compiled(replace(STILL, accumulate=2), one_image), 1).statistics
     steps = first_state(compiled(STILL, one_image), 2).statistics
     once = first_state(compiled(STILL, one_image), 1).statistics
@@ -48,7 +48,7 @@ def test_alpha_alone_is_clipped_to_0_and_1():
 
 
 def test_every_step_draws_other_crops_and_every_run_the_same(one_image):
-    """With equal images and learning rate 0, losses differ only by crops and flips."""
+    """Images are equal and the rate is 0, so losses differ only by the crops and flips."""
     program = compiled(replace(STILL, augment=True), one_image)
     first, both = (float(first_state(program, n).loss) for n in (1, 2))
     assert abs(both - 2 * first) > 1e-3
@@ -57,7 +57,7 @@ def test_every_step_draws_other_crops_and_every_run_the_same(one_image):
 
 
 def test_no_two_parts_of_a_run_draw_the_same(monkeypatch):
-    """The crops and flips of every seed, epoch, step and accumulated part differ."""
+    """Each part of a step has other crops and flips, for every seed and epoch."""
     drawn = []
 
     def draw_noted(key, count, draw=loaders.draw_crops):
@@ -77,7 +77,7 @@ def test_no_two_parts_of_a_run_draw_the_same(monkeypatch):
 
 
 def test_every_part_of_every_step_has_a_key_of_its_own(monkeypatch):
-    """Two seeds take three steps, of two parts each, in epochs of two steps."""
+    """In epochs of two steps, two seeds take three steps, each of two accumulated parts."""
     keys = []
     of_images = {"count": 9, "batch": lambda arrays, step, size: (jnp.ones((size, 1)),) * 2}
     draw = lambda key, count: keys.append(jax.random.key_data(key).tolist())  # noqa: E731
@@ -103,7 +103,7 @@ def test_every_device_has_the_same_state_though_each_normalizes_its_own_group():
 
 
 def test_the_loss_of_a_part_of_an_epoch_is_the_mean_of_its_steps(one_image):
-    """With learning rate 0 and equal images, the mean loss so far is the same after every step."""
+    """Images are equal and the rate is 0, so the mean loss is the same after each step."""
     program = compiled(STILL, one_image)
     steps = chunks.chunks(program, program.init_state((0,)), (0,), itertools.repeat(1))
     losses = [float(chunk.losses[0]) for chunk in steps]

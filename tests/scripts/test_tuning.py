@@ -1,4 +1,4 @@
-"""Evaluation, recalibration and fine-tuning of trained networks, before and after pruning."""
+"""Evaluation, recalibration and fine-tuning of trained and of pruned networks."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +30,7 @@ def compiled(users_jax, images):
 
 @pytest.fixture
 def programs(compiled, one):
-    """Programs that train and fine-tune by `one`, whose programs other tests have compiled."""
+    """Programs in which `one` both trains and fine-tunes, because `one` is already compiled."""
     return compiled._replace(trainer=one, fine_tuner=one)
 
 
