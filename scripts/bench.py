@@ -65,7 +65,7 @@ def main(options: Flat[Options]) -> None:
 def measure(
     groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options
 ) -> Iterator[dict[str, Any]]:
-    """Time all groups of programs, and print each group at once.
+    """Time all groups of programs, and print each group as soon as it is timed.
 
     Yields:
       The settings and the rows of the groups that are timed so far, after every group.
@@ -95,7 +95,7 @@ def measure(
 
 
 def choose(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
-    """The groups of program pairs to time, by title."""
+    """For each title of a group, the function that makes the group's pairs of programs."""
     import jax.numpy as jnp
 
     from experiments.benchmarks import (

@@ -10,8 +10,8 @@ at 30, 60 and 80 % of the epochs. If the shift decreases, a run with a constant 
 smaller learning rate is the cause. After every epoch, the command measures the shift of two layers'
 outputs for test images, and the moments of the last layer's outputs for training images. Outputs
 are normalized in three ways: by statistics of the whole training set, by running averages, and by
-the statistics of each batch. For running averages and batch statistics, the page also shows the
-same measurement with frozen weights, which gives the noise. OUT/index.html shows the results, and
+the statistics of each batch. For running averages and for batch statistics, the page also shows the
+measurement with frozen weights, as an estimate of the noise. OUT/index.html shows the results, and
 OUT/results.json has every number. OUT/runs has the finished networks. An interrupted run resumes
 after the last finished network. The command downloads nothing.
 """

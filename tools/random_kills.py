@@ -145,7 +145,7 @@ def unfinished(out: Path) -> set[Path]:
 
 
 class Chains:
-    """Chains of runs that are killed and resumed, and the outcomes."""
+    """Kills and resumes runs, and counts the outcomes."""
 
     def __init__(self, options: Options):
         self.options, self.rng = options, random.Random(options.seed)

@@ -134,7 +134,7 @@ def normalizers(_: str) -> str:
 
 
 def number(argument: str) -> str:
-    """The number at a path of keys and indices in a JSON file, in a format of Python."""
+    """The number at a path of keys and indices in a JSON file, as text in a format of Python."""
     file, path, form = argument.split(" ")
     value: Any = load_result(file)
     for step in path.split("/"):

@@ -131,10 +131,10 @@ def read_json(path: Path, kind: type[Kind]) -> Kind | None:
 def in_use(folder: Path, script: str | None = None) -> Iterator[Callable[[], None]]:
     """Make a folder and lock it for this process.
 
-    The value of the context is a function that checks the folder. Every command with `--out` enters
-    the context `in_use` before the command computes anything. The operating system releases the
-    lock when the process ends, for any reason. A folder of a bucket cannot be locked. In a bucket,
-    the check only detects afterwards that another process has used the folder.
+    The `with` statement receives a function that checks the folder. Every command with `--out`
+    enters the context `in_use` before the command computes anything. The operating system releases
+    the lock when the process ends, for any reason. A folder of a bucket cannot be locked. In a
+    bucket, the check only detects afterwards that another process has used the folder.
 
     Args:
       folder: The folder of `--out`.

@@ -160,10 +160,10 @@ def _gram_of_odd_state(n: int) -> np.ndarray:
 
 
 def cluster_distances(n: int) -> tuple[float, float]:
-    """Two distances in the cluster of the odd state of n samples, divided by R.
+    """Two distances in a cluster, divided by the distance R from the odd sample to its centre.
 
     The first distance is between two samples of the cluster, the second from a sample to the
-    cluster's centre. R is the distance from the odd sample to the centre.
+    cluster's centre.
     """
     g = _gram_of_odd_state(n)
     pair = g[1, 1] + g[2, 2] - 2 * g[1, 2]

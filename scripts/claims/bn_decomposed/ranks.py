@@ -24,9 +24,9 @@ def rows_for_full_rank(key: Key[Array, ""]) -> Statistics:
     """The number of random neurons until the outputs for a batch have full rank.
 
     The batches are one point, two orthogonal points, two opposite points, and five points on the
-    circle. The entry "covariance" is (y₁ − 2) y₂ for the two orthogonal points. The first y₁
-    neurons contain one that is active for the first point (y₁ is 2 on average), and y₂ further
-    neurons give rank 2.
+    circle. The entry "covariance" is (y₁ − 2) y₂ for the two orthogonal points. After y₁ neurons,
+    one neuron is active for the first point; after y₂ further neurons, the rank is 2. On average,
+    y₁ is 2.
     """
 
     def rows(x: Array) -> Array:

@@ -131,7 +131,7 @@ def unbalanced_rows(key: Array) -> tuple[np.ndarray, float, float]:
 
 
 def _unbalanced_gram(key: Array) -> tuple[np.ndarray, float, float]:
-    """The descendants' Gram matrix, divided by the factor of Equations 45 to 54, and the sums.
+    """The descendants' Gram matrix, divided by the factor of Equations 45 to 54, and the sums Σc².
 
     `unbalanced_rows` makes the neurons and the sums.
     """

@@ -99,7 +99,7 @@ KS = Draws(plain_ks, 160_000, batch_size=8000)
 
 
 def ks_size() -> float:
-    """The exact probability that the test with known parameters rejects at 1.358."""
+    """The exact probability that √n D exceeds 1.358, if the mean and the scale are known."""
     return float(scipy.stats.kstwo.sf(1.358 / KS_WEIGHTS**0.5, KS_WEIGHTS))
 
 

@@ -174,7 +174,7 @@ def _compiled(critic: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def part_of_the_distance(found: Any) -> str:
-    """Sentences with the result of Algorithm 3 divided by the distance of distributions."""
+    """Sentences with Algorithm 3's result, divided by the distance between two distributions."""
     part = {
         pair["name"]: np.mean(pair["estimates"]["Algorithm 3"]["values"]) / pair["distance"]
         for pair in found["pairs"]

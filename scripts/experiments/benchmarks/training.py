@@ -32,7 +32,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def random_images(side: int, channels: int, count: int = 1280) -> Images:
-    """Images of normal pixels with random labels."""
+    """Images with pixels from a normal distribution, and random labels."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((count, side, side, channels)).astype(np.float32)
     y = rng.integers(0, 10, count).astype(np.int32)

@@ -86,8 +86,8 @@ def load(name: str, data_dir: str | Path | None = None, moments: Moments | None 
     Args:
       name: A name of `IN_MEMORY`.
       data_dir: The folder of data sets in tensorflow-datasets' format, by default a cache folder.
-        If a local folder does not hold the digits, they are prepared there. Files from a bucket are
-        copied to the cache folder.
+        The digits are prepared in a local folder that does not hold them yet. Files from a bucket
+        are copied to the cache folder.
       moments: Means and standard deviations of each channel's pixels in [0, 1], by which the images
         are standardized; by default the moments of the training images.
 

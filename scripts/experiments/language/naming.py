@@ -63,7 +63,7 @@ class Part(NamedTuple):
         return (self.stop - self.start, *self.tensor.shape[:-1])
 
     def read(self) -> np.ndarray:
-        """The selected outputs, first axis outputs, in the dtype of the file."""
+        """The selected outputs, along the first axis, in the dtype of the file."""
         return np.ascontiguousarray(self.tensor.read()[..., self.start : self.stop].T)
 
 

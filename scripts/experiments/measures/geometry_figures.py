@@ -166,7 +166,7 @@ def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: in
 
     Both kinds have `points` hidden neurons, the same second layer, the same batches and Adam at
     1e-3. In one kind, the first layer starts with one neuron for each of the first `points`
-    training images. In the other kind, it starts with He's initialization.
+    training images. In the other kind, the first layer starts with He's initialization.
     """
     images = datasets.load("digits")
     vectors = jnp.asarray(images.x_train[:points].reshape(points, -1))

@@ -37,8 +37,8 @@ class OverSeeds(TypedDict):
 def mean(values: Iterable[float | None]) -> OverSeeds:
     """A mean over seeds with its standard error.
 
-    Mean and standard error are None if there are no values, or if a value is None or not finite.
-    The standard error of a single value is None.
+    Mean and standard error are None if there are no values, or if a value is None or not finite. If
+    there is only one value, the standard error is None.
     """
     x = np.asarray(list(values), np.float64)
     is_known = len(x) > 0 and bool(np.isfinite(x).all())
@@ -249,10 +249,7 @@ def mask_filters(state: State, keep: dict[str, Bool[Array, " filters"]]) -> Stat
 
 
 def histograms(state: State) -> list[dict[str, Any]]:
-    """Histograms of the weights of the first, a middle and the last 3×3 convolution.
-
-    Each histogram has a Gaussian with the standard deviation of the weights.
-    """
+    """Histograms of the weights of the first, a middle and the last 3×3 convolution."""
     kernels = [(name, k) for name, k in conv_kernels(state.params).items() if k.shape[0] > 1]
     chosen = (kernels[0], kernels[len(kernels) // 2], kernels[-1])
     return [histogram(name, np.asarray(kernel)) for name, kernel in chosen]

@@ -52,7 +52,7 @@ Row = dict[str, float]  # the accuracy of a network after each of `STAGES` in on
 
 
 def ratios(plan: Plan) -> tuple[float, ...]:
-    """For each step, the fraction of channels that are removed by its end; empty with a budget."""
+    """For each step, the fraction of channels removed after the step; empty with a budget."""
     if plan.budget is not None:
         return ()
     return pruning.schedules.iterative(plan.ratio, steps=plan.steps, curve=CURVES[plan.curve])

@@ -200,7 +200,7 @@ def run(
     before: dict[str, Any],
     save: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Measure the rows that the earlier run `before` lacks, and save each row at once."""
+    """Measure the rows that the earlier run `before` lacks; save after each row."""
     graph, tree = network(weights)
     test = images(data_dir, "test", 0, settings.test)
     results = resume(settings, before)

@@ -66,7 +66,7 @@ def figures(claim: dict) -> list[str]:
 
 
 def rows(claims: list[dict]) -> list[list[str]]:
-    """The rows of the page's table for one paper: its figures, and then its tables, by number.
+    """The rows for one paper: the paper's figures by number, and then the paper's tables by number.
 
     A row has these cells: the name of the figure, which is empty if it is the name of the row
     above; what the paper shows; our result, or the reason why the figure was not computed; a link
