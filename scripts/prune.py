@@ -110,7 +110,7 @@ def main(options: Flat[Options]) -> None:
 
 
 def choose(options: Options) -> tuple[Recipe, int, int | None]:
-    """The recipe of the networks, their number, and the number of images (None for all images)."""
+    """The recipe, the number of networks, and the number of training images (None for all)."""
     recipe = residual_recipe(options.dataset, options.depth, options.epochs, options.batch_size)
     if options.run is None:
         return recipe, options.seeds, options.images

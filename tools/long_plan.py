@@ -193,7 +193,7 @@ def jobs(*, accelerated: bool) -> list[Job]:
     """All trainings in order; networks with batches of two images come last and take days.
 
     On a CPU, figures come first, because a CPU can train few of the tables' networks. With an
-    accelerator, figures follow the tables.
+    accelerator, figures come after the tables.
     """
     figures, tables = [Job(network, 0) for network in FIGURES], _by_seeds([*TABLES, *PRUNED])
     first = [*tables, *figures] if accelerated else [*figures, *tables]

@@ -157,7 +157,7 @@ def run(job: Job, workspace: Workspace, is_over: Callable[[], bool]) -> str | No
 
 
 def interrupt_with_parent() -> None:
-    """Let Linux interrupt this process, which then saves its state, if its parent is killed."""
+    """Let Linux interrupt this process, so that it saves its state, if its parent is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
 

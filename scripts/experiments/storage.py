@@ -103,8 +103,8 @@ def reachable(path: Path) -> Iterator[None]:
 def copy_local(folder: Path, cache: Path) -> Path:
     """A local copy in `cache` of a remote folder that has no subfolders.
 
-    A file of the same size in `cache` is not copied again. If another process copies the same
-    folder at the same time, both processes write the same bytes.
+    A file is not copied again if `cache` has a copy of the same size. If another process copies the
+    same folder at the same time, both processes write the same bytes.
 
     Raises:
       InputError: The remote folder cannot be read.

@@ -162,7 +162,7 @@ def _cluster_at(radius: float, x: np.ndarray, rng: np.random.Generator) -> np.nd
 
 
 def _growth_of_distances(x: np.ndarray) -> np.ndarray:
-    """E‖xᵢ′ − xⱼ′‖²/‖xᵢ − xⱼ‖² for all pairs among the cluster's samples and their centroid."""
+    """For pairs of the cluster's samples and centroid, by which factor a layer grows ‖xᵢ − xⱼ‖²."""
     extended = np.concatenate([x, x[:, 1:].mean(1, keepdims=True)], 1)
     square = np.square(extended[:, :, None] - extended[:, None]).sum(-1)
     g = np.asarray(jax.jit(jax.vmap(geometry.odd_points.next_layer))(jnp.asarray(x)).gram)

@@ -46,9 +46,9 @@ def distances_to_a_gaussian(layers: Layers) -> str:
 
 
 def rejections_of_settings(found: Any) -> str:
-    """A text with the numbers of training settings in which a test rejects no layer, or all layers.
+    """For each of two tests, in how many training settings the test rejects no layer or all layers.
 
-    The two tests are for Gaussian weights and for a covariance c²I.
+    The hypotheses of the two tests are Gaussian weights and a covariance c²I.
     """
     after = {name: setting["after"] for name, setting in found["settings"].items()}
     share = {

@@ -40,7 +40,7 @@ def random_images(side: int, channels: int, count: int = 1280) -> Images:
 
 
 def steps() -> list[Pair]:
-    """Training steps of `RECIPE`, compared with unitized layers and with other training loops."""
+    """Training steps of `RECIPE`, compared with steps of unitized layers and of other loops."""
     images = random_images(32, 3)
     loop = partial(training_loop, images)
     pairs = [

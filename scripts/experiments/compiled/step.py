@@ -58,7 +58,7 @@ def hbm_needed(error: Exception) -> float:
 def measure(
     compiled: jax.stages.Compiled, flops: float, chips: int, chip: Chip | None
 ) -> dict[str, Any]:
-    """The memory, collectives, HBM traffic and operations of a step on each chip.
+    """For each chip, the memory, collectives, HBM traffic and operations of a step.
 
     If the figures of the `chip` are known, the result also has the bounds of the time.
     """

@@ -65,7 +65,7 @@ def make_ends(arrays: Mapping[str, np.ndarray]) -> Ends:
 
 
 def read_model(folder: Path) -> tuple[dict[str, Any], Model]:
-    """The configuration and the model of a folder, after a check of its tensor names.
+    """The configuration and the model of a folder; names and shapes of tensors are checked.
 
     Raises:
       InputError: The architecture is not supported, or a tensor has an unexpected name or shape.

@@ -115,7 +115,7 @@ def traffic(model: Model, tokens: int, sharding: Sharding, counts: Counts) -> fl
 def first_units(model: Model, counts: Counts) -> removal.Selection:
     """The first units of each kind.
 
-    Any other choice of as many units has the same traffic.
+    Which units are chosen does not change the traffic.
     """
     whole = removal.whole(model.architecture)
     groups, intermediate, experts = (

@@ -113,9 +113,9 @@ def add_activations(model: Architecture, p: Params, x: Stream, activated: Array)
 def shares(model: Architecture, p: Params, h: Stream) -> Float[Array, "*b t experts"]:
     """The weights of the experts for every token; zero for experts to which the token is not sent.
 
-    The function `shares` takes a softmax over all experts and then keeps the largest weights. If
-    the weights are divided by their sum, they equal the softmax over the experts with the largest
-    logits, as in Shazeer et al. (2017).
+    The function `shares` takes a softmax over all experts, and then keeps only the largest weights
+    of each token. If the weights are divided by their sum, they equal the softmax over the experts
+    with the largest logits, as in Shazeer et al. (2017).
     """
     found = jax.nn.softmax(linear(p, "mlp.gate", h), -1)
     values, experts = lax.top_k(found, model.experts_per_token)

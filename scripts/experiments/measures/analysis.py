@@ -118,7 +118,7 @@ def shape_group(
     """The measurements of the layers of one shape, and quantiles over Gaussian layers of this
     shape.
 
-    Each program is compiled only once for all these layers.
+    Each program is compiled only once for all layers of the shape.
     """
     n, dims = next(iter(layers.values())).shape
     rng = np.random.default_rng(0)

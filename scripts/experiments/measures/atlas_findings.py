@@ -73,11 +73,11 @@ def correlation(
 ) -> dict[str, Any]:
     """Pearson's correlation of log shift and log outcome, between and within normalizers.
 
-    Each correlation has a bootstrap interval. The correlation between normalizers is computed from
-    deviations from the mean of each comparison. Its bootstrap resamples normalizers. For the
-    correlation within normalizers, the mean of each normalizer on a task is also subtracted, and
-    the bootstrap resamples pairs of a normalizer and a task. The correlation within normalizers is
-    None if every task has only one seed.
+    Each correlation has a bootstrap interval. For the correlation between normalizers, the mean of
+    each comparison is subtracted. Its bootstrap resamples normalizers. For the correlation within
+    normalizers, the mean of each normalizer on a task is also subtracted, and the bootstrap
+    resamples pairs of a normalizer and a task. The correlation within normalizers is None if every
+    task has only one seed.
     """
     x, y = (
         np.log([[measure(run) for run in runs] for runs in whole]) for measure in (shift, outcome)

@@ -39,7 +39,7 @@ RECIPES = {"short": SHORT, "tenth": TENTH, "full": FULL}
 
 
 class Params(NamedTuple):
-    """Kernels and biases; the hidden layers between equal widths are stacked on a leading axis."""
+    """Kernels and biases of a network; in `hidden`, the first axis numbers the layers."""
 
     first: tuple[Array, Array]
     hidden: tuple[Array, Array]

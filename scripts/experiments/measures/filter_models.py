@@ -85,7 +85,7 @@ def predict(rho: float, n: int, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def network(kernels: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """All layers of a network, and how well each model predicts them."""
+    """Measured and predicted similarities in each layer of a network, and each model's errors."""
     rng = np.random.default_rng(0)
     layers = {
         name: layer(np.asarray(pruning.filter_matrix(jnp.asarray(kernel, jnp.float32))), rng)

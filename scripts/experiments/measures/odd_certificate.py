@@ -110,8 +110,8 @@ def layer(entries: Sequence[Number], n: int, kernel: Kernel) -> tuple[list[Numbe
     cluster exchangeable. The second matrix maps deviations that differ between the samples i of the
     cluster. For numbers cᵢ with Σ cᵢ = 0, the variance of i deviates by x cᵢ, the covariance of i
     with the odd sample by y cᵢ, and the covariance of i and j by w (cᵢ + cⱼ). The first three rows
-    and columns of the second matrix map the numbers x, y and w. The last row and column are for
-    deviations of the covariances of i and j whose sum over j is 0.
+    and columns of the second matrix map the numbers x, y and w. The last row and column map
+    deviations of the covariances of i and j that sum to 0 over j.
     """
     # The mean of the odd sample's row of the Gram matrix, and the mean of any other row, as linear
     # functions of the matrix's four entries.

@@ -41,7 +41,7 @@ def unpack(text: str, count: int) -> np.ndarray:
 
 
 def of_networks(run: dict[str, Any]) -> Table:
-    """The results in digits.json, whose blocks are networks."""
+    """The table of the results in digits.json, in which each block is a network."""
     found: dict[Any, list[float]] = {}
     for row in run["rows"]:
         key = row["network"], row["ratio"], row["repair"], row["criterion"]
@@ -50,7 +50,7 @@ def of_networks(run: dict[str, Any]) -> Table:
 
 
 def of_images(run: dict[str, Any]) -> Table:
-    """The results in resnet20.json, whose blocks are test images."""
+    """The table of the results in resnet20.json, in which each block is a test image."""
     found: dict[Any, list[np.ndarray]] = {}
     for row in sorted(run["rows"], key=lambda row: row["draw"]):
         key = "ResNet-20", row["ratio"], row["repair"], row["criterion"]

@@ -311,7 +311,8 @@ class Follower:
     def _in_batches(self, state: tuple[Network, Array | None], x: Array) -> Outputs:
         """The outputs for images in batches.
 
-        The state is a network and a key. Unless the key is None, the images are shuffled first.
+        The state is a network and a key. If the key is not None, the images are shuffled before
+        they are divided into batches.
         """
         network, key = state
         size = min(self.program.trainer.recipe.batch_size, len(x))

@@ -162,7 +162,7 @@ def neuron_per_point(results: dict) -> list[str]:
 
 
 def _over_runs(axes: Axes, x: np.ndarray, runs: np.ndarray, series: Series, **style: int) -> None:
-    """Draw the mean of `runs` (runs, points) against `x`, in a band from minimum to maximum."""
+    """Draw the mean of `runs` (runs, points) against `x`, with a band from minimum to maximum."""
     plots.points(axes, x, runs.mean(0), series, **style)
     axes.fill_between(x, runs.min(0), runs.max(0), color=series.colour, alpha=0.15)
     plots.whole_numbers(axes)

@@ -152,7 +152,7 @@ def points(axes: Axes, x: Values, y: Values, series: Series, **style: Any) -> No
 
 
 def curve(axes: Axes, x: np.ndarray, runs: np.ndarray, series: Series) -> None:
-    """Draw the mean of `runs` (seeds, points) against `x`, in a band of one standard error."""
+    """Draw the mean of `runs` (seeds, points) against `x`, with a band of ± one standard error."""
     mean, seeds = runs.mean(0), len(runs)
     line(axes, x, mean, series)
     if seeds > 1:
@@ -161,7 +161,7 @@ def curve(axes: Axes, x: np.ndarray, runs: np.ndarray, series: Series) -> None:
 
 
 def bars(axes: Axes, x: Values, runs: np.ndarray, series: Series) -> None:
-    """Draw the mean of `runs` (seeds, points) against `x`, with bars of one standard error."""
+    """Draw the mean of `runs` (seeds, points) against `x`, with bars of ± one standard error."""
     stderr = runs.std(0, ddof=1) / len(runs) ** 0.5 if len(runs) > 1 else None
     axes.errorbar(x, runs.mean(0), stderr, color=series.colour, lw=1.2, **mark(series))
 

@@ -47,7 +47,7 @@ def criteria(results: dict) -> str:
 
 
 def by_layer(pruning: dict, quantity: str) -> list[str]:
-    """The `"spearman"` or `"overlap"` of every pair of criteria, layer by layer."""
+    """Panels with the `"spearman"` or the `"overlap"` of each pair of criteria, layer by layer."""
     layers = np.arange(len(pruning["layers"])) + 1
 
     def paint(axes: Axes, pair: str) -> None:
@@ -71,7 +71,7 @@ def similarity_panels(
 
 
 def spearman_sentence(pruning: dict) -> str:
-    """Sentences on how similar the rankings by criteria are, and how far they are from theory."""
+    """Sentences on the similarity of rankings by criteria, and on its distance from theory."""
     expected = {p: average(pruning["expected_spearman"][p]) for p in pruning["pairs"]}
     gaps = {
         pair: abs(measured - theory)
@@ -198,7 +198,7 @@ def masking_plots(pruning: dict, kind: str) -> list[str]:
 
 
 def masking_sentence(pruning: dict, normalization: str, kind: str) -> str:
-    """A sentence with the criteria by which masking costs the most and the least accuracy.
+    """A sentence that names the criteria whose masks cost the most and the least accuracy.
 
     The sentence is about the share of masked filters at which criteria differ most.
     """

@@ -52,7 +52,7 @@ def card(claim: dict, out: Path, finding: str = "") -> str:
 
 
 def anchor(*parts: str) -> str:
-    """The HTML identifier of a paper, of a verdict, or of a claim by its paper and name."""
+    """An HTML identifier, made from a paper, from a verdict, or from a claim's paper and name."""
     text = " ".join(parts)
     return re.sub(r"[^a-z0-9]+", "-", text.casefold()).strip("-")
 

@@ -72,7 +72,7 @@ def _papers() -> str:
 
 
 def _standings(claims: list[dict]) -> str:
-    """The meaning of each verdict, and the number of claims with this verdict."""
+    """For each verdict, the meaning of the verdict and the number of claims that have it."""
     counts = Counter(claim["standing"] for claim in claims)
     items = "".join(
         f'<div><dt><span class="badge {anchor(name)}">{html(name)}</span> {counts[name]} of '
