@@ -166,7 +166,7 @@ def _() -> Values:
 
 
 def activities(key: Key[Array, ""]) -> Statistics:
-    """Which shares of 50 samples activate the neurons after 30 layers of width 200.
+    """Statistics of the share of 50 samples that activates a neuron after 30 layers of width 200.
 
     A sample activates a neuron if the activity is above a tenth of the neuron's largest activity.
     With recentering, "negligible" is the mean share of samples that do not activate a neuron,

@@ -16,7 +16,7 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 
 def _zeros_by_side(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
-    """The mean number of samples that ReLU maps to zero, for two kinds of neurons.
+    """For two kinds of neurons, the mean number of samples that ReLU maps to zero.
 
     A batch has a cluster of 19 samples with mean ν, and one sample far from the cluster. One result
     is for the neurons W with Wν < μ and one for the neurons with Wν > μ, where μ is the mean of the

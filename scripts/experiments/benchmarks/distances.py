@@ -31,8 +31,8 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 def features() -> list[Pair]:
     """Our function `emd_1d`, which computes a distance for each feature, and gradients of `emd_1d`.
 
-    The time of the distances is compared with a loop over SciPy's function. The time of the
-    gradients is compared with the time of the distances. If ott-jax is installed, the times of
+    The time of the distances is compared with the time of a loop over SciPy's function. The time of
+    the gradients is compared with the time of the distances. If ott-jax is installed, the times of
     distances and gradients are also compared with a vmap of ott-jax.
     """
     x, y = jax.random.normal(jax.random.key(1), (2, *FEATURES))

@@ -62,7 +62,7 @@ def cutmix(key: Key[Array, ""], batch: Batch) -> Batch:
 
 
 def averaged(steps: int) -> optax.GradientTransformation:
-    """SGD whose state has the mean of the parameters over the second half of the steps."""
+    """SGD that stores in its state the mean of the parameters over the second half of the steps."""
     inner = optax.sgd(RATE)
 
     def init(params: Any) -> Averaged:

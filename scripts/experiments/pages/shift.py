@@ -99,7 +99,7 @@ def _phases(drops: Sequence[int], epochs: int) -> list[tuple[int, int]]:
 
 
 def distance(run: dict, kind: str, what: str = "exact") -> np.ndarray:
-    """The distance of each epoch, or its noise floor if `what` is "floor": the mean over layers."""
+    """For each epoch, the mean distance over layers or, if `what` is "floor", the noise floor."""
     return np.mean([layer[what] for layer in run["shift"][kind].values()], 0)
 
 
