@@ -128,7 +128,7 @@ def choose(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
 
 
 def cells(timing: "Timing") -> list[str]:
-    """The cells of a row of the table: the times, ratios and memory of a pair of programs."""
+    """The cells of a pair's row: the times of both programs, their ratios, and the memory."""
     low, high = timing.quartiles
     return [
         timing.name,

@@ -122,7 +122,7 @@ def choose(options: Options) -> tuple[Recipe, int, int | None]:
 
 
 def read(run: Path) -> tuple[Recipe, int, int | None]:
-    """The recipe, the number of networks and the number of images of a run of scripts/train.py.
+    """From a run of scripts/train.py, the recipe and the numbers of networks and of images.
 
     Raises:
       InputError: The folder is not a run, the seeds were trained as one program, the layers are

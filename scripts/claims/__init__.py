@@ -14,7 +14,7 @@ from geometry.claims import Claim
 
 
 class Papers(dict[str, tuple[Claim, ...]]):
-    """The claims by the name of their paper."""
+    """A dictionary from the name of a paper to the paper's claims."""
 
     def __missing__(self, name: str) -> tuple[Claim, ...]:
         raise KeyError(f"the paper must be one of {', '.join(self)}; got {name}")

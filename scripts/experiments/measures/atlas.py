@@ -139,7 +139,7 @@ def _bounded_factor(alpha: Array, square: Array) -> Array:
 
 
 def norms(*, per_pixel: bool) -> dict[str, Norm]:
-    """Constructors of the eight normalizers, by name.
+    """For each name of a normalizer, the constructor of its layers.
 
     With `per_pixel`, unitized layers divide each pixel or token by the norm of this pixel or token.
     Without `per_pixel`, unitized layers divide a whole image or text by its norm.
@@ -192,7 +192,7 @@ def texts(size: int) -> Task:
 
 
 class Program(NamedTuple):
-    """Compiled functions of one normalizer on one task, shared by seeds.
+    """The compiled functions for one normalizer on one task; all seeds share them.
 
     Attributes:
       init: A function from a key to the untrained state.

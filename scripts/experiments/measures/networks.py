@@ -215,7 +215,7 @@ def _rank(
 
 
 def conv_kernels(params: nnx.State) -> Kernels:
-    """The kernels of the convolutions, by the name of the layer."""
+    """For each name of a convolution, its kernel."""
     return {
         ".".join(map(str, path[:-1])): leaf[...]
         for path, leaf in nnx.to_flat_state(params)

@@ -196,7 +196,7 @@ def opposite_or_equal(value: Function, slope: Function, curvature: Function) -> 
 
 
 def smooth_functions() -> dict[str, tuple[Function, Function, Function]]:
-    """Activations with their first two derivatives, by name."""
+    """For each name of a smooth activation, the activation and its first two derivatives."""
 
     def sigmoid(x: Number) -> Number:
         return 1 / (1 + mpmath.exp(-x))

@@ -48,7 +48,7 @@ def trained_networks(
 
 
 def network_of_file(images: Images, recipe: Recipe, fine_tune: int, path: Path) -> "Network":
-    """The network of a weight file, which can be fine-tuned by the recipe."""
+    """The network of a weight file, with programs that can fine-tune it by the recipe."""
     model = weight_files.read(path)
     weight_files.check_fits(model, images)
     _, params, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)

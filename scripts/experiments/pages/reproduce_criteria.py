@@ -145,7 +145,7 @@ def _expected(by_layer: Sequence[float | None]) -> str:
 
 
 def _layers(pruning: dict) -> str:
-    """A folded table of Spearman's ρ under batch norm, by layer."""
+    """A folded table with Spearman's ρ in each layer of the networks with batch norm."""
     head = ["", "layer", "filters", "dims", *map(pair_label, pruning["pairs"])]
     spearman = pruning["batch_norm"]["spearman"]
     rows = [

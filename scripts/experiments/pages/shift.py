@@ -137,7 +137,7 @@ def _per_rate(runs: Runs, rates: Sequence[float], phase: tuple[int, int]) -> Ove
 
 
 def _movements(runs: Runs, settled: int) -> list[dict[str, Any]]:
-    """The change of moments in an epoch for each normalization, and differences paired by seed.
+    """For each normalization, how moments change in an epoch; and differences paired by seed.
 
     For statistics of the whole set, Holm's method corrects the p-values for the number of tests
     over all moments, orders and schedules.

@@ -47,7 +47,7 @@ class Figure(NamedTuple):
 
 
 def curves() -> dict[str, Numbers]:
-    """The numbers of all figures, by name."""
+    """For each name of a figure, the numbers of the figure."""
     with jax.enable_x64(True):
         return {name: figure.numbers() for name, figure in FIGURES.items()}
 
