@@ -59,7 +59,7 @@ def test_of_a_branching_the_dearest_is_counted():
 
 
 def test_products_of_halves_of_the_queries_are_counted():
-    """In differential attention, each half of the queries is multiplied by one half of the keys."""
+    """In differential attention, half of a query's features meet half of a key's, twice."""
 
     def apply(p, x):
         halves = (jnp.split(x @ p[name], 2, -1) for name in "qk")
@@ -94,7 +94,7 @@ def bilinear(widths):
 
 
 def lost_and_least(seed, cost, normalize, size=16):
-    """For half of the cost: the loss of `select_within`, the minimal loss, and the largest step."""
+    """The loss of `select_within` at half of the cost, the minimal loss, and the largest step."""
     rng = np.random.default_rng(seed)
     scores = rng.uniform(size=(3, size)) * rng.uniform(0.5, 2, (3, 1))
     budget = cost([size] * 3) / 2
@@ -128,7 +128,7 @@ def test_the_least_is_lost_where_channels_of_one_group_have_one_price(seed):
 
 
 def test_the_score_of_the_next_channel_is_not_counted():
-    """The channel with score 1 is removed, although the next score in its group is 100."""
+    """The channel with score 1 is removed first, before the next channel of its group, with 100."""
     scores = [jnp.array([1.0, 100.0, 100.0]), jnp.array([2.0, 2.5, 3.0])]
     masks = select_within(scores, budget=5, cost=sum, normalize=False)
     assert [m.tolist() for m in masks] == [[False, True, True], [True, True, True]]
@@ -144,7 +144,7 @@ def test_of_layers_between_groups_little_is_lost_needlessly(normalize):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_each_step_is_the_cheapest_of_all_at_the_present_widths(seed):
-    """With `price`, the widths are as in a greedy loop that computes all prices in each step."""
+    """The widths equal those of a greedy loop that computes all prices anew in each step."""
     scores = np.random.default_rng(seed).exponential(size=(3, 9)) ** 2
     lowest, widths, budget = np.sort(scores), [9, 9, 9], bilinear([9, 9, 9]) / 3
     while bilinear(widths) > budget:
@@ -161,7 +161,7 @@ def test_each_step_is_the_cheapest_of_all_at_the_present_widths(seed):
 
 
 def test_channels_removed_before_have_no_part_in_the_mean_of_a_layer():
-    """The lowest finite scores, divided by the means 2 and 3, are 1/2 and 2.2/3."""
+    """The lowest finite scores, 1 and 2.2, are divided by the means 2 and 3 of their groups."""
     scores = [jnp.array([-jnp.inf, 1.0, -jnp.inf, 3.0]), jnp.array([2.2, 3.8])]
     keep = select_globally(scores, ratio=0.5)
     assert [mask.tolist() for mask in keep] == [[False, False, False, True], [True, True]]
@@ -188,7 +188,7 @@ def test_a_budget_is_met_from_below_within_one_step(seed, round_to, normalize):
 
 
 def test_half_of_a_residual_network_is_half_and_no_stage_is_cut_to_the_bone():
-    """One more channel would exceed the budget, and each group keeps over 30 % of its channels."""
+    """With one more channel, the cost exceeds the budget; each group keeps over 30 % of its own."""
     model = CifarResNet(8, classes=10, rngs=nnx.Rngs(0))
     graph, state = nnx.split(nnx.view(model, use_running_average=True))
     apply = lambda state, x: nnx.merge(graph, state)(x)  # noqa: E731
@@ -270,7 +270,7 @@ def test_a_share_is_of_the_cost_that_select_has_of_its_own():
 
 
 def test_groups_that_repeat_are_priced_with_the_widths_of_all():
-    """`cost` and `price` get three widths, of which the first and the last are equal."""
+    """Groups 1 and 3 repeat each other, so `cost` and `price` always get equal widths for them."""
     asked: dict[str, set[tuple[int, ...]]] = {"cost": set(), "price": set()}
 
     def total(name):
@@ -319,7 +319,7 @@ def test_a_network_is_pruned_to_a_budget_step_by_step(cost, absolute):
 
 
 def test_a_budget_may_be_of_measured_time():
-    """The network is timed only a few times, because steps are chosen by multiply-accumulates."""
+    """Multiply-accumulates choose the steps, so the network is timed only a few times."""
     apply, params, x = prunable.model("mlp")
     read = []
 

@@ -34,7 +34,7 @@ def vectors(*rows):
 
 
 def partly_fixed(params, x):
-    """Two channels of `x @ a` are outputs, and `b` reads all other channels in reversed order."""
+    """The first two channels of `x @ a` are outputs; `b` reads all others in reversed order."""
     h = x @ params["a"]
     return h[:, :2], jax.nn.relu(h[:, :1:-1]) @ params["b"]
 
@@ -75,7 +75,7 @@ def test_channels_whose_arrays_are_all_alike_have_scores(name):
 
 
 def gated(params, x):
-    """Two blocks with two groups of channels each: of `in` and `gate` together, and of `up`."""
+    """A network of two blocks, each with two groups: one of `in` and `gate`, and one of `up`."""
     for block in (params["0"], params["1"]):
         x = x + (jnp.tanh(x @ block["in"]) * (x @ block["gate"])) @ block["out"]
         x = x + jnp.sin(x @ block["up"]) @ block["down"]
@@ -123,7 +123,7 @@ def test_names_concern_all_layers_that_make_a_group_and_a_partial_wins(options, 
     ],
 )
 def test_the_lowest_of_all_go_but_for_what_each_group_must_keep(options, left):
-    """The six lowest of eleven scores are the scores of the first group."""
+    """The first group has the six lowest of the eleven scores."""
     scores = vectors(range(6), [20, 30, 25], [40, 35])
     assert lists(select_globally(scores, ratio=0.56, normalize=False, **options)) == left
 
@@ -149,7 +149,7 @@ def test_scores_of_zero_are_the_lowest_of_all():
 
 
 def test_widths_multiples_and_least_numbers_are_those_of_each_group():
-    """Each group has its own entry in `widths` and `round_to`. Each channel costs 1."""
+    """Each of the two groups has its own entry in `widths` and `round_to`. Each channel costs 1."""
     scores = vectors(range(1, 10), range(1, 13))
     sizes = lambda **o: [int(m.sum()) for m in select_within(scores, cost=sum, **o)]  # noqa: E731
     assert sizes(budget=8, widths=[[3], [5]]) == [3, 5]
@@ -176,9 +176,9 @@ def test_channels_of_score_infinity_are_kept(normalize):
 
 
 def test_of_the_steps_that_fit_again_the_largest_is_undone():
-    """Without `price`, the greedy loop ends at cost 18, so the budget 22 readmits one channel.
+    """Without `price`, greedy steps end at cost 18; within the budget 22, one channel returns.
 
-    The readmitted channel has the score 1.5, and not the score 1.
+    The readmitted channel is the one with score 1.5, not the one with score 1.
     """
     scores = vectors([1, 50], [1.5, 50], [9, 60])
     cost = lambda widths: 4 * widths[0] + 4 * widths[1] + 10 * widths[2]  # noqa: E731
@@ -188,7 +188,7 @@ def test_of_the_steps_that_fit_again_the_largest_is_undone():
 
 
 def test_a_group_may_lose_all_channels_where_they_are_set_to_zero():
-    """If all channels of `a` are masked or removed, the output is sin(x c) d + e."""
+    """Without the channels of `a`, whether masked or removed, the output is sin(x c) d + e."""
 
     def apply(params, x):
         h = jax.nn.relu(x @ params["a"]) @ params["b"] + jnp.sin(x @ params["c"]) @ params["d"]

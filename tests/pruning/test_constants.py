@@ -20,7 +20,7 @@ def drawn(**shapes):
 
 @pytest.mark.parametrize("abstract", [False, True])
 def test_constants_of_two_layers_are_folded_at_once(abstract):
-    """The constant of a removed channel of the second layer depends only on the channel's bias."""
+    """A removed channel of the second layer has a constant that depends only on its own bias."""
 
     def apply(p, x):
         h = jax.nn.relu(x @ p["a"] + p["bias a"][None])
@@ -73,7 +73,7 @@ def test_the_mean_of_the_constants_is_added_to_one_number(sign):
 
 
 def test_on_padded_images_the_mean_of_the_constant_is_added():
-    """At the edges, fewer weights multiply the constant, so the mean is taken over all pixels."""
+    """Fewer weights multiply the constant at the edges, so its mean over all pixels is added."""
 
     def apply(p, x):
         h = jnp.exp(x @ p["a"] + p["bias a"])
@@ -102,7 +102,7 @@ def test_on_padded_images_the_mean_of_the_constant_is_added():
 
 @pytest.mark.parametrize("inexact", ["number", "edges", "gate"])
 def test_constants_are_folded_after_a_constant_that_is_not_exact(inexact):
-    """The first layer's contribution is not constant, but constants of later layers are folded."""
+    """The first layer adds no constant to its next layer; constants of later layers are folded."""
 
     def apply(p, x):
         h = jax.nn.relu(x @ p["a"] + p["bias a"])
@@ -150,7 +150,7 @@ def test_a_bias_with_an_axis_of_heads_is_no_filter():
 
 
 def test_nothing_is_folded_for_channels_before_a_divisor():
-    """The constant is unknown, because the channel would be 0/0 if all its arrays were zero."""
+    """With zeros in all its arrays, a channel would be 0/0, so its constant is unknown."""
 
     def apply(p, x):
         h = (x @ p["a"] + p["bias a"][None]) / p["by"][None]
@@ -179,7 +179,7 @@ def tied(p, x):
     ("activation", "in_numpy"), [(jax.nn.relu, partial(np.maximum, 0)), (jnp.exp, np.exp)]
 )
 def test_a_normed_weight_adds_the_constant_that_the_whole_weight_reads(activation, in_numpy):
-    """Without the removed rows, the norm is smaller, but the constants need the norm of all rows.
+    """The value exp(0) = 1 of a channel whose arrays are all zero is not its constant.
 
     A channel whose arrays are all zero has the value exp(0) = 1, which is not its constant.
     """
@@ -196,7 +196,7 @@ def test_a_normed_weight_adds_the_constant_that_the_whole_weight_reads(activatio
 
 @pytest.mark.parametrize("words", [[[1, 2, 3], [4, 5, 6]], [[0, 0], [0, 0]], [[1, 0], [0, 1]]])
 def test_what_depends_on_the_inputs_is_no_constant(words):
-    """The embedding makes and reads the same channels, so its filters are not taken to be zero."""
+    """The shared embedding makes and reads the channels, so its filters are not taken for zeros."""
     rng, x = np.random.default_rng(2), np.array(words)
     shapes = {"e": (9, 6), "w": (6, 6), "b": (6,)}
     params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
@@ -224,7 +224,7 @@ def test_inputs_may_be_required_to_be_positive():
 
 @pytest.mark.parametrize("subtracted", [False, True])
 def test_constants_of_half_precision_are_folded_into_parameters_of_float32(subtracted):
-    """For two inputs, the computed constants differ by a rounding error of the products."""
+    """The products are rounded differently for the two inputs, so the computed constants differ."""
 
     def apply(p, x):
         a, b, bias = (p[name].astype("bfloat16") for name in "abc")

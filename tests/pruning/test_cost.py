@@ -86,7 +86,7 @@ def test_a_timing_is_the_median_of_the_calls(monkeypatch):
     now = [0.0, False]
 
     def clock():
-        """A clock by which the calls take 1, 4, 9, ... seconds."""
+        """A clock that measures 1, 4, 9, ... seconds for the first, second, third, ... call."""
         now[0] += next(lengths) ** 2 if now[1] else 0
         now[1] = not now[1]
         return now[0]
@@ -134,7 +134,7 @@ SWITCHES = {
 
 @pytest.mark.parametrize("place", SWITCHES)
 def test_the_dearest_branch_counts_wherever_it_stands(place):
-    """The most expensive branch computes a product of 8 channels and 3 outputs five times."""
+    """The most expensive branch multiplies 8 channels by a kernel for 3 outputs five times."""
 
     def apply(params, x):
         branches = {
@@ -178,7 +178,7 @@ def test_bytes_are_those_of_each_array_s_own_type():
 
 
 def test_all_inputs_have_the_batch_size_and_memory_is_that_of_the_width():
-    """The memory is the bytes of weights, inputs, results and hidden values at the given width."""
+    """The bytes of weights, inputs, results and hidden values at the given width are counted."""
 
     def apply(p, x, y):
         return jnp.tanh(x @ p["a"]) @ p["b"] + y
@@ -198,7 +198,7 @@ def test_all_inputs_have_the_batch_size_and_memory_is_that_of_the_width():
 
 
 def test_of_branches_the_one_with_the_most_steps_counts_at_every_width():
-    """The branch with a loop of five products counts, not the branch with one larger product."""
+    """A loop of five small products costs more than one large product, so its branch counts."""
 
     def apply(params, x):
         h = jnp.tanh(x @ params["a"])

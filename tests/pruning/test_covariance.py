@@ -68,7 +68,7 @@ def test_too_few_filters_or_dims_are_refused():
 
 
 def in_numpy(filters):
-    """The diagnostics, computed from NumPy's covariance and Pearson's correlations."""
+    """The expected diagnostics, from NumPy's covariance and Pearson's correlations."""
     n, dims = filters.shape
     nu, c = dims - 1, np.cov(filters)
     c = c / np.trace(c) * n
@@ -100,7 +100,7 @@ def test_diagnostics_of_filters_of_unequal_lengths_are_those_of_numpy(shape):
 
 @pytest.mark.parametrize("shape", [(2, 4), (5, 30), (10, 4)])
 def test_z_scores_have_mean_zero_and_variance_one_for_few_filters_and_dims(shape):
-    """The filters have mean 3 and variance 25, which the report must estimate from the filters."""
+    """Normal filters have mean 3 and variance 25, which the report must estimate from them."""
     drawn = np.random.default_rng(7).normal(3, 5, (10_000, *shape))
     found = jax.jit(jax.vmap(weight_tests.covariance_report))(drawn)
     for z in (np.asarray(found.diagonal), np.asarray(found.off_diagonal)):

@@ -335,7 +335,7 @@ def test_scores_of_gaussian_filters_flatten_with_the_dimension_but_reprs_do_not(
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_gap_of_a_far_point_is_at_least_what_the_median_saves(seed):
-    """The gap at x is at least 1 − S(median)/S(x), with S the sum of distances to all filters."""
+    """With S, the sum of distances to all filters, the gap at x is at least 1 − S(median)/S(x)."""
     rng = np.random.default_rng(seed)
     filters = rng.normal(3, 1, (5, 2)) * rng.lognormal(0, 2, (5, 1))
     x = filters[0] + rng.normal(0, 0.5, 2)
@@ -353,9 +353,9 @@ def test_the_gap_of_a_far_point_is_at_least_what_the_median_saves(seed):
 
 
 def test_filters_at_the_point_balance_the_others_together():
-    """At x, the sum of the distances to `others` has a gradient of length 1.5.
+    """The sum of the distances to the points `others` has a gradient of length 1.5 at x.
 
-    Two filters at x can balance this gradient, but one filter cannot.
+    Two filters at x can balance this gradient, but a single one cannot.
     """
     others = -3 * jnp.array([[0.75, 0.4375**0.5], [0.75, -(0.4375**0.5)]])
     x = jnp.zeros(2)

@@ -29,7 +29,7 @@ def test_taylor_is_the_squared_change_to_first_order(name):
 
     @jax.jit
     def change(params, group_mask, x):
-        """The derivative of the loss along the weights of the masked filters."""
+        """The derivative of the loss in the direction of the weights of the masked filters."""
         tangent = jax.tree.map(lambda w, m: w * (1 - m), params, group_mask)
         return jax.jvp(lambda p: loss(p, x), (params,), (tangent,))[1]
 
@@ -107,7 +107,7 @@ def test_wanda_of_a_kernel_that_is_used_twice_counts_both_uses():
 
 
 def test_wanda_counts_no_term_of_a_kernel_that_is_a_sum():
-    """Only the kernel `d` counts, not the kernel `b + c`. Without `d`, an error is raised."""
+    """Only the kernel `d` counts, not the sum `b + c`. Without `d`, an error is raised."""
 
     def apply(p, x, plain=True):
         h = jax.nn.relu(x @ p["a"])
@@ -195,7 +195,7 @@ def test_scores_are_averaged_over_batches():
 
 
 def test_wanda_of_flattened_maps_sums_all_rows_of_a_channel():
-    """A channel of a flattened map has four rows of the kernel, one for each pixel."""
+    """Each channel of a flattened map meets four rows of the kernel, one for each pixel."""
     rng = np.random.default_rng(5)
     params = {"a": rng.normal(3, 1, size=(2, 5)), "b": rng.normal(size=(20, 3))}
     x = rng.normal(3, 5, size=(6, 2, 2, 2))
@@ -220,7 +220,7 @@ def test_wanda_of_flattened_maps_sums_all_rows_of_a_channel():
 
 @pytest.mark.parametrize("channels_first", [False, True])
 def test_wanda_of_a_grouped_convolution_by_loops(channels_first):
-    """Channel c is removed from both feature groups, so its two scores are added."""
+    """Channel c of both feature groups is removed at once, so its scores in both are added."""
     rng = np.random.default_rng(6)
     params = {"a": rng.normal(size=(3, 4)), "w": rng.normal(size=(3, 3, 2, 6))}
     x = rng.normal(3, 5, size=(5, 4, 4, 3))
@@ -309,7 +309,7 @@ def test_taylor_of_complex_filters_is_the_squared_derivative_along_a_filter():
 
 
 def test_wanda_refuses_complex_weights():
-    """Complex weights raise an error, even if a real layer also reads the channels."""
+    """Complex weights raise an error, even if a real kernel also reads the channels."""
     params, x, *_ = complex_case()
     params |= {"skip": np.ones((5, 2))}
     both = lambda p, x: (operator(p, x), x @ p["in"] @ p["skip"])  # noqa: E731

@@ -512,7 +512,7 @@ BROADCAST: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", BROADCAST)
 def test_arrays_are_taken_element_by_element(name):
-    """A 2 × 1 array and a 1 × 3 array give the results of six calls with numbers."""
+    """For a 2 × 1 and a 1 × 3 array, results equal those of six calls with single numbers."""
     function = BROADCAST[name]
     found = function(jnp.asarray(COLUMN), jnp.asarray(ROW))
     assert found.shape == (2, 3)
@@ -551,7 +551,7 @@ def test_a_number_of_numpy_is_no_array_and_changes_no_dtype(name, number):
 @pytest.mark.parametrize(("filters", "dims"), [(9, 2), (40, 3), (5, 1), (100, 7)])
 @pytest.mark.parametrize("pair", PAIRS)
 def test_the_table_of_correlations_by_scipys_moments(filters, dims, pair):
-    """At few dims, coefficients of variation are far from their limits."""
+    """The dims are few, so coefficients of variation are far from their limits for many dims."""
     chi = scipy.stats.chi(dims)
     l1_l2 = (chi.std() / chi.mean()) / np.sqrt((np.pi / 2 - 1) / dims)
     noise = {

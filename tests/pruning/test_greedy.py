@@ -50,9 +50,9 @@ def drawn(name):
 
 
 def solved(design, kernel, channels):
-    """A function that returns the error after channels are removed, by NumPy's least squares.
+    """A function of the removed channels that returns the error, by NumPy's least squares.
 
-    `design` is the design matrix of one output of the kernel.
+    `design` is the design matrix for one output of `kernel`.
     """
     penalty = RIDGE * np.square(design).sum(0).mean()
     whole = design @ kernel
@@ -96,7 +96,7 @@ def test_scores_are_those_of_solving_for_every_candidate(name):
 
 
 def equations(apply, params, x):
-    """The design matrix of one output of the last kernel, and this kernel as a matrix."""
+    """The design matrix for one output of the last kernel `b`, and this kernel as a matrix."""
     first = params["b"][..., :1]  # the design matrix is the derivative of one output
     others = params | {"c": jnp.zeros(1)}
     jacobian = jax.jacfwd(lambda b: apply(others | {"b": b}, x))(jnp.asarray(first))
@@ -108,7 +108,7 @@ def equations(apply, params, x):
 @pytest.mark.parametrize("start", ["first", "greedy"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_no_swap_of_one_channel_helps_in_the_end(name, start):
-    """At the end, no swap of one pair lowers the error, and swaps have not increased the error."""
+    """After all swaps, no further swap of two channels lowers the error, nor was it raised."""
     apply, params, x, channels = drawn(name)
     groups = pruning.coupled_channels(apply, params, x)
     error = solved(*equations(apply, params, x), channels)
@@ -231,7 +231,7 @@ def test_bad_arguments_are_refused(message):
 
 @pytest.mark.parametrize("batches", [1, 3])
 def test_channels_that_are_always_zero_change_no_score_of_the_others(batches):
-    """The penalty is a multiple of the mean square over the inputs that are not always zero."""
+    """The penalty is a multiple of the mean square over those inputs that are not always zero."""
     rng = np.random.default_rng(9)
     params = {"a": rng.normal(size=(3, 5)), "b": rng.normal(size=(5, 2)), "c": np.zeros(2)}
     dead = [1, 6]
@@ -256,7 +256,7 @@ def test_channels_that_are_always_zero_change_no_score_of_the_others(batches):
 
 
 def test_of_two_groups_each_is_scored_by_the_kernels_that_read_it():
-    """The errors of the two kernels that read the second group are added."""
+    """Two kernels read the second group, so the errors of both are added."""
 
     def apply(p, x):
         h = jnp.tanh(x @ p["a"])
@@ -314,7 +314,7 @@ def test_groups_of_a_kernel_count_by_their_part_of_all_outputs():
 
 
 def test_the_masks_of_the_caller_do_not_change():
-    """The masks are read-only arrays, and `swap_channels` returns other masks for some groups."""
+    """The caller's masks are read-only; `swap_channels` returns new masks for some groups."""
 
     def apply(p, x):
         h = jax.nn.relu(jax.nn.relu(x @ p["a"]) @ p["b"])

@@ -166,7 +166,7 @@ def test_pickles_of_another_kind_are_refused(body, said, tmp_path):
 
 
 def test_pickles_in_a_row_share_their_bytes_and_steps():
-    """Each of the two pickles has four operations, and four bytes before its end."""
+    """Each of the two pickles has four operations, and is five bytes long, the last one `.`."""
     one = b"]NK\x05."  # the pickle pushes [], None and 5, and returns 5
     for steps, max_bytes, said in (
         (8, 8, None),
@@ -185,7 +185,7 @@ def test_pickles_in_a_row_share_their_bytes_and_steps():
 
 @pytest.mark.parametrize(("first", "accepted"), [(0, True), (1, True), (2, False)])
 def test_the_memo_of_a_pickle_begins_at_0_or_1(first, accepted):
-    """Python 3 counts from 0, and Python 2 from 1. The pickle stores and reads three numbers."""
+    """Python 3 numbers the memo's entries from 0, Python 2 from 1; the pickle has three entries."""
     pushed = b"".join(b"K%cq%c" % (7 + i, first + i) for i in range(3))
     read = b"".join(b"h%c" % (first + i) for i in range(3))
     reader = Interpreter({}, lambda pid: pid, steps=100, max_bytes=1000)
@@ -199,7 +199,7 @@ def test_the_memo_of_a_pickle_begins_at_0_or_1(first, accepted):
 
 @pytest.mark.parametrize(("steps", "text"), [(27, 16), (26, 16), (27, 15)])
 def test_arrays_in_a_row_share_their_steps_and_text(steps, text):
-    """The two keys are 2 bytes of text, and the two names of dtypes are 14 bytes."""
+    """Both keys together are 2 bytes of text, and both names of dtypes are 14 bytes."""
     content = msgpack_serialize({"a": np.ones(2, "float32"), "b": np.ones(2, "float32")})
     parser = Parser(content, steps=steps, max_text=text)
     if (steps, text) == (27, 16):
@@ -214,7 +214,7 @@ def test_arrays_in_a_row_share_their_steps_and_text(steps, text):
 
 @pytest.mark.parametrize("steps", [105, 106])
 def test_elements_of_arguments_count_as_steps(steps):
-    """The pickle has six operations. The call takes 101 steps for its argument of 100 bytes."""
+    """The pickle has six operations, and its call takes 101 more steps for its 100 bytes."""
     pickled = b"\x80\x02cm\nf\nB" + (100).to_bytes(4, "little") + bytes(100) + b"\x85R."
     reader = Interpreter({"m.f": Function(len)}, lambda pid: pid, steps=steps + 1, max_bytes=1000)
     if steps == 106:

@@ -36,7 +36,7 @@ def as_users_have_it():
 
 @pytest.fixture
 def backbone(request, as_users_have_it):
-    """A model as a function of its variables, and random values of these variables."""
+    """A Keras model as a function of its variables, and random values for these variables."""
     pytest.importorskip("keras_hub", reason="needs keras 3, and keras-hub without its tokenizers")
     import keras  # pyright: ignore[reportMissingImports]
     import keras_hub  # pyright: ignore[reportMissingImports]

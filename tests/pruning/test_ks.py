@@ -259,7 +259,7 @@ def test_the_distance_of_a_known_mean_is_larger_by_chance(key):
 @pytest.mark.parametrize("mean_known", [True, False])
 @pytest.mark.parametrize("test", [lilliefors, anderson_darling])
 def test_statistics_about_a_known_and_an_estimated_mean_are_scipys(test, mean_known, key):
-    """If the mean is known to be 0, weights are divided by their root mean square."""
+    """If the mean is known to be 0, the expected weights are divided by their root mean square."""
     x = np.random.default_rng(6).normal(3, 5, (4, 10))
     z = x.ravel() if mean_known else x.ravel() - x.mean()
     z = np.sort(z / np.sqrt(np.mean(z**2)))
@@ -283,5 +283,5 @@ def test_the_p_value_of_equivalence_has_two_tails():
 @pytest.mark.parametrize("x", [[-7.0], [2.0, 5.0]])
 @pytest.mark.parametrize("test", [lilliefors, anderson_darling])
 def test_samples_whose_statistic_equals_that_of_the_data_count(test, x, key):
-    """All single weights have one statistic, and so have all pairs about their mean."""
+    """All single weights have the same statistic, and so do all pairs with an estimated mean."""
     assert jitted(test)(key, jnp.array(x), mean_known=len(x) == 1, samples=99).p_value == 1

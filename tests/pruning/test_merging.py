@@ -30,9 +30,9 @@ def halves(groups):
 
 
 def doubled(params, groups):
-    """Parameters in which the first half of each group's channels equals the second half.
+    """`params`, changed so that the first half of each group's channels equals the second half.
 
-    Kernels that read the channels are not changed.
+    The kernels that read the channels stay unchanged.
     """
     leaves, paths = [np.array(leaf) for leaf in jax.tree.leaves(params)], groups[0].parameters.paths
     for group in groups:
@@ -177,10 +177,9 @@ def test_merged_statistics_are_those_of_the_merged_filters(eps):
 
 
 def test_a_scale_without_a_variance_by_loops():
-    """A scale without a running variance, compared with loops.
+    """A network in which a scale follows a running mean, without a running variance.
 
-    One running mean is shared by all channels, the shift is an integer array, and `gain` belongs to
-    outputs that are not merged.
+    All channels share one running mean, the shift is an integer array, and `gain` scales outputs.
     """
 
     def scaled(p, x):
@@ -308,7 +307,7 @@ def test_prune_merges_and_criteria_choose_how_many():
 
 
 def test_complex_filters_are_compared_and_averaged_with_their_imaginary_parts():
-    """The real parts of all filters are equal. The nearest filters are the first and the third."""
+    """All filters have equal real parts. Filters 1 and 3 are nearest to each other."""
     apply = lambda p, x: jnp.square(jnp.abs(x.astype(complex) @ p["a"])) @ p["b"]  # noqa: E731
     a = np.array([[1 + 2j, 1 - 3j, 1 + 2.5j]])
     params, x = {"a": jnp.asarray(a), "b": jnp.array([[3.0], [5.0], [7.0]])}, jnp.ones((1, 1))
@@ -539,7 +538,7 @@ def ward(features, count):
 @pytest.mark.parametrize("count", [2, 3, 5])
 @pytest.mark.parametrize("seed", range(4))
 def test_clusters_are_those_of_ward_whichever_channels_are_kept(seed, count):
-    """The points have no clear clusters, so other clustering methods would give other results."""
+    """The random points form no clear clusters, so methods other than Ward's give other results."""
     features = np.random.default_rng(seed).normal(3, 5, size=(14, 3))
     for kept in (np.arange(14) < count, np.arange(14) >= 14 - count):
         plan = clusters(features, kept)
@@ -550,7 +549,7 @@ def test_clusters_are_those_of_ward_whichever_channels_are_kept(seed, count):
 
 
 def test_a_bias_that_two_kernels_share_is_the_mean_of_its_numbers():
-    """Two kernels share the bias, so its mean is not weighted by the gain of one kernel."""
+    """Two kernels share the bias, so its mean ignores the gain of one of them."""
 
     def apply(p, x):
         first = jax.nn.relu((x @ p["a"] + p["b"][None]) / jnp.sqrt(p["v"])[None] * p["g"][None])
@@ -721,7 +720,7 @@ def test_an_equation_reads_the_outputs_of_both_its_kernels(name):
 
 
 def test_heads_and_their_widths_are_merged_at_once():
-    """The scale `s` has one number for each head, so it is merged along heads only."""
+    """The scale `s` has one number for each head, so it is merged over heads, not over features."""
 
     def apply(p, x):
         y = jnp.einsum("bc,chd->bhd", x, p["w"]) * p["s"][None, :, None]

@@ -77,7 +77,7 @@ def gradient(apply):
 
 
 def tangent(apply):
-    """Tangents of a resized network with a `custom_jvp`, and of the masked network."""
+    """The tangents of a resized network and of the masked network, both with a `custom_jvp`."""
     apply = partial(lambda f, p, x: f(p, x), lambda p, x: jax.nn.silu(x @ p["a"]) @ p["b"])
     groups, small, masked = cut(apply)
     run = resized(apply, groups, KEEP)
@@ -173,5 +173,5 @@ JAX_ALONE = {
 
 @pytest.mark.parametrize(("flags", "case"), parameters(JAX_ALONE), indirect=["flags"])
 def test_jax_itself_can(flags, case):
-    """JAX runs the case without `pruning`. If JAX fails, the case belongs to `NOT_YET`."""
+    """If this test fails, JAX itself cannot run the case, which then belongs to `NOT_YET`."""
     JAX_ALONE[case](PARAMS["a"][:3, :3])

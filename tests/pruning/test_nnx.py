@@ -101,7 +101,7 @@ MODELS: Any = {
 
 
 def select_heads(scores, ratio=0.5, **options):
-    """Select half of each group except groups of two channels.
+    """The masks of `select_layerwise`, except that groups of two channels keep both.
 
     Attention divides by the square root of the width of queries, so this width must not change.
     """
@@ -141,7 +141,7 @@ def test_a_smaller_model_computes_what_the_masked_one_does(name, asked):
 
 
 def plain(state):
-    """The leaves of a state, with random keys as integers."""
+    """The leaves of a state, in which random keys are replaced by their integers."""
     return [
         jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
         for leaf in jax.tree.leaves(state)
@@ -256,7 +256,7 @@ def test_a_module_is_not_resized():
 
 
 def test_a_refused_width_names_the_call_that_resizes():
-    """With half of the features of each head, the factor 1/√d of attention would change."""
+    """Half of the features of each head are removed, which would change the factor 1/√d."""
     layer = nnx.MultiHeadAttention(num_heads=4, in_features=8, decode=False, rngs=nnx.Rngs(0))
     x = jnp.ones((2, 3, 8))
     call = r"pruning\.prune\(\*pruning\.nnx\.evaluation\(model\), \.\.\., resize=True\)\)$"

@@ -1,4 +1,4 @@
-"""`resized` runs other programs of the same tree, such as training steps and decoding."""
+"""`resized` applied to programs other than the one in which the channels were found."""
 
 from functools import partial
 from typing import Any
@@ -42,7 +42,7 @@ class Transformer(linen.Module):
 
 
 def cut(apply, params, *inputs, seed=0, resize=True):
-    """The groups, the masks of kept channels, the smaller tree and the masked tree."""
+    """The groups, random masks of kept channels, the smaller parameters and the masked ones."""
     groups, rng = (
         coupled_channels(apply, params, *inputs, resize=resize),
         np.random.default_rng(seed),
@@ -192,7 +192,7 @@ DRAWN = {
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_random_bits_are_those_of_the_whole_width(name):
-    """The masked network has the same values, hidden activations and gradients."""
+    """The resized and the masked network have equal outputs, hidden values and gradients."""
 
     def train(p, x, key):
         first, second = jax.random.split(key)
@@ -219,7 +219,7 @@ def test_random_bits_are_those_of_the_whole_width(name):
 
 @pytest.mark.parametrize("names", ["c", "cb"])
 def test_a_norm_of_another_program_is_over_the_whole_width(names):
-    """The norm counts removed channels as zeros, and `b` is read only if `names` has it."""
+    """The norm must treat removed channels as zeros; `b` is applied only if `names` has it."""
 
     def normed(p, x):
         h = x @ p["a"] / (x @ p["a"]).std(-1, keepdims=True)
@@ -257,7 +257,7 @@ def test_what_another_program_needs_is_refused_by_name(name):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_channels_that_another_program_couples_are_refused(count):
-    """The other program couples `a` with `c`, but `c` has another mask than `a`, or no mask."""
+    """The other program couples `a` with `c`, whose mask differs from that of `a` or is missing."""
     groups = cut(mlp, PARAMS, X)[0][:count]
     keep = [np.arange(8) < 4, np.arange(8) > 5][:count]
     product = lambda p, x: (x @ p["a"] * (x @ p["a"] @ p["c"])) @ p["b"]  # noqa: E731

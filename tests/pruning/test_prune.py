@@ -114,7 +114,7 @@ def test_the_lowest_of_all_layers_are_removed_but_for_min_channels():
     ],
 )
 def test_the_unit_of_a_layer_s_scores_does_not_matter_unless_asked_for(select, seed):
-    """The unit of a group's scores matters only without `normalize`. Scores of −∞ do not matter."""
+    """If `normalize` is False, the unit of a group's scores matters. Scores of −∞ never matter."""
     rng = np.random.default_rng(seed)
     some = [rng.exponential(size=n) for n in (7, 12, 16)]
     other = [10.0 ** rng.integers(-3, 4) * vector for vector in some]
@@ -132,7 +132,7 @@ def map_of(vectors):
 
 
 def blocks(params, x):
-    """Three blocks with two groups each. The residual stream is an input, so it is not pruned."""
+    """Three residual blocks with two groups each; the stream is an input, so it is not pruned."""
     for block in params["blocks"]:
         h = jax.nn.relu(x @ block["in"]) * (x @ block["gate"])
         x = x + h @ block["out"] + jnp.tanh(x @ block["up"]) @ block["down"]
@@ -341,7 +341,7 @@ def test_batch_norm_is_recalibrated_after_each_removal():
 
 @pytest.fixture(scope="module")
 def saved_run(tmp_path_factory):
-    """The checkpoint directory of a run of three steps, and the pruned network."""
+    """The checkpoint directory of a run of three steps, and the network that the run pruned."""
     checkpoint_dir = tmp_path_factory.mktemp("pruned")
     pruned = prune(
         *prunable.model("mobilenet"), ratios=iterative(0.6, steps=3), checkpoint_dir=checkpoint_dir
@@ -420,7 +420,7 @@ def test_trees_of_lists_tuples_and_none_are_read_as_they_were(tmp_path):
 
 
 def test_a_checkpoint_of_the_first_version_is_read(saved_run, monkeypatch, tmp_path):
-    """Version 0.1 wrote kept indices instead of groups. Each axis that was cut becomes a group."""
+    """Version 0.1 stored kept indices, not groups; a group is made from each axis with indices."""
     _, pruned = saved_run
     apply, _, x = prunable.model("mobilenet")
     save = ocp.args.JsonSave
@@ -530,7 +530,7 @@ def test_an_interrupted_run_resumes(tmp_path, name):
 
 @pytest.mark.parametrize("fold", [False, True])
 def test_a_repair_takes_the_place_of_folding(fold):
-    """The result is the repaired tree without the removed channels."""
+    """The pruned parameters are the repaired ones, without the removed channels."""
     apply, params, x = prunable.model("vgg")
     repaired = lambda f, params, groups, keep: jax.tree.map(lambda p: 2 * p + 1, params)  # noqa: E731
     pruned = prune(apply, params, x, ratios=[0.5], fold=fold, repair=repaired)
@@ -568,7 +568,7 @@ def test_results_with_the_same_parts_are_trees_of_one_structure():
 
 @pytest.mark.parametrize("equal_repeats", [False, True])
 def test_a_choice_may_have_arguments_before_the_scores(equal_repeats):
-    """The first argument of `choose` limits the ratio to 0.4."""
+    """The first argument of `choose` is the largest allowed ratio, 0.4."""
 
     def choose(largest, scores, *, ratio):
         return select_layerwise(scores, ratio=min(ratio, largest))
@@ -696,7 +696,7 @@ def test_resize_is_no_cure_where_all_layers_are_excluded():
 
 
 def test_every_step_refines_the_network_that_the_step_before_has_cut():
-    """In each step, `refine` gets a network that still divides by the original width, six."""
+    """Each call of `refine` gets a network that still divides by the original width, six."""
 
     def apply(params, x):
         h = x @ params["a"]
@@ -775,7 +775,7 @@ def centred(params, x):
 
 
 def centred_in_numpy(params, x):
-    """The network `centred` in NumPy. The mean divides by six even after channels are removed."""
+    """The network `centred` in NumPy; its mean divides by six, also if there are fewer channels."""
     h = np.maximum(x @ params["a"] + params["b"], 0)
     return (h - h.sum(-1, keepdims=True) / 6) @ params["c"] + params["d"]
 
@@ -899,7 +899,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path):
 
 
 def test_a_training_that_donates_its_arrays_can_be_saved_and_resumed(tmp_path):
-    """Arrays without removed channels are the caller's own arrays, until training donates them."""
+    """Until training donates them, arrays without removed channels are the caller's own."""
     params, x = centred_network()
     train = jax.jit(partial(jax.tree.map, lambda leaf: 0.5 * leaf), donate_argnums=0)
     found = [

@@ -34,7 +34,7 @@ FAST = ("vgg", "multiplier", "shuffle")
 
 
 def scores_of(params, group):
-    """For each channel, the mean norm of all filters that make the channel."""
+    """The score of each channel: the mean norm of the filters that make the channel."""
     leaves = dict(zip(group.parameters.paths, jax.tree.leaves(params), strict=True))
     lengths = []
     for p in producers(group):
@@ -45,7 +45,7 @@ def scores_of(params, group):
 
 
 def by_hand(apply, params, batches, row):
-    """The smaller tree, its function, and the masks of kept channels, step by step."""
+    """The smaller parameters, the function that runs them, and the masks, computed step by step."""
     x = batches[0][0]
     found = coupled_channels(apply, params, x, resize=row["resize"])
     groups = [

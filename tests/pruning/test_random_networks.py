@@ -81,10 +81,10 @@ def test_an_error_that_rounding_explains_is_no_wrong_cut(monkeypatch):
 
 @pytest.mark.slow
 def test_rounding_is_that_of_the_masked_network():
-    """Rounding errors of this network are compared with the sensitivity of the masked network.
+    """This network's rounding errors are judged by the sensitivity of the masked network.
 
-    The masked network has outputs of size 1 and gradients of size 400,000. The relative change of
-    these gradients by rounding is almost six times as large as in the whole network.
+    The masked network has outputs of size 1 and gradients of size 400,000. Rounding changes these
+    gradients, relatively, almost six times as much as in the whole network.
     """
     assert outcome(random_network(20264857), 20264857).kind == "rounding"
 
@@ -108,7 +108,7 @@ drawn = pytest.mark.parametrize("draw", [random_network, random_transformer])
 
 
 def or_refusal(repair, *arguments):
-    """The repaired tree, or None if the repair raises an error about kernels or constants."""
+    """The result of `repair`, or None if it raises an error about kernels or constants."""
     try:
         return repair(*arguments)
     except ValueError as error:

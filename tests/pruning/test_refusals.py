@@ -50,7 +50,7 @@ class LinenNet(linen.Module):
 @pytest.mark.parametrize("norm", [nnx.BatchNorm, jaxnorm.nnx.BatchNorm, "linen"])
 @pytest.mark.parametrize("resize", [False, True])
 def test_a_network_in_training_mode_is_refused(norm, resize):
-    """In evaluation mode, the same network is pruned."""
+    """In training mode, the network is refused; in evaluation mode, it is pruned."""
     x = np.ones((2, 6, 6, 3), "float32")
     if norm == "linen":
         model = LinenNet()
@@ -220,7 +220,7 @@ def test_integer_kernels_are_refused_with_the_cure(dtype):
 
 
 def test_arrays_with_the_same_path_are_refused():
-    """Channels are removed by path, but the two arrays have the same path."""
+    """Two arrays have the same path, by which channels would be removed."""
     params = {"a/b": np.ones((4, 8)), "a": {"b": np.ones((8, 8))}, "c": np.ones((8, 2))}
     apply = lambda p, x: jax.nn.relu(x @ p["a/b"]) @ p["a"]["b"] @ p["c"]  # noqa: E731
     with pytest.raises(ValueError, match=r"^arrays of params must have different paths; .* a/b$"):
@@ -275,7 +275,7 @@ def test_a_pruned_function_and_the_check_of_its_program_take_the_smaller_tree(na
 @pytest.mark.parametrize("exclude", [["a"], ["c"]])
 @pytest.mark.parametrize("select", [None, select_within, partial(select_within, min_channels=2)])
 def test_a_budget_beside_layers_that_are_excluded(exclude, select):
-    """The budget limits the cost of the whole network, but only one layer loses channels."""
+    """The budget limits the cost of the whole network, but only one of two layers may be pruned."""
     pruned = prune(mlp, PARAMS, X, budget=0.75, select=select, exclude=exclude)
     assert pruned.params[exclude[0]].shape[1] == 8
     at = cost_at(mlp, PARAMS, pruned.groups, X)
@@ -323,7 +323,7 @@ AVERAGES = {
 @pytest.mark.parametrize("returned", [False, True])
 @pytest.mark.parametrize("form", AVERAGES)
 def test_every_form_of_a_running_average_is_seen_unless_it_is_returned(form, returned):
-    """The first layer's average is returned, so the error names only the second layer's average."""
+    """If the first layer's running average is returned, the error names only the second layer's."""
 
     def apply(p, x):
         h = x @ p["a"]

@@ -81,7 +81,7 @@ def in_a_scan(p, h):
 
 
 def outer_kernel(p, x):
-    """A convolution whose kernel has the same channels along its window and along its outputs."""
+    """A convolution with the kernel w wᵀ, which has channels along its window and its outputs."""
     w = jnp.einsum("ac,bc->ab", p["w"], p["w"])[:, None, :]
     numbers = ("NWC", "WIO", "NWC")
     return jax.nn.relu(lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=numbers))
@@ -101,7 +101,7 @@ CONSTRUCTED = {
 
 @pytest.mark.parametrize("name", CONSTRUCTED)
 def test_what_is_made_of_a_weight_need_not_vanish_with_it(name):
-    """Weights that are computed from a parameter may be nonzero where the parameter is zero.
+    """A weight that is computed from a parameter may be nonzero where the parameter is zero.
 
     The activations exp(...) are 1 at removed channels.
     """
@@ -260,7 +260,7 @@ def test_masked_is_zeroed_after_the_nonlinearity():
 
 
 def randomized(state, seed=0):
-    """Random arrays with positive variances, so that no array is zero."""
+    """`state` with random arrays in which no number is zero and variances are positive."""
     rng = np.random.default_rng(seed)
 
     def draw(path, leaf):
@@ -394,9 +394,9 @@ def test_an_equinox_module_runs_smaller():
 
 
 def test_the_state_of_an_optimizer_is_cut_alike():
-    """Channels are removed from the state of an optimizer that trains a part of the tree.
+    """The optimizer trains only a part of the tree, and its state is cut like the parameters.
 
-    The first momentum equals the gradient, which is `params` in this test.
+    Here, `params` are the gradient, so they also are the first momentum.
     """
     apply, params, x = prunable.model("resnet, projection")
     tree = {"net": params, "unused": np.ones(3)}
@@ -446,9 +446,9 @@ def test_factored_states_are_cut_alike(name):
 
 
 def test_the_state_of_muon_is_cut_alike():
-    """Muon normalizes the momentum of matrices with three coefficients, and trains biases by Adam.
+    """Muon orthogonalizes momenta of matrices with three coefficients; Adam trains biases.
 
-    `coefficients` has the size of a group of channels, and belongs to no parameter.
+    The array `coefficients` is as long as a group of channels, but belongs to no parameter.
     """
     rng = np.random.default_rng(7)
     sizes = {"a": (4, 3), "bias": (1, 3), "b": (3, 5)}
@@ -479,7 +479,7 @@ def test_the_state_of_another_optimizer_is_refused_with_the_cure(optimizer):
 
 
 def test_a_list_with_the_name_of_a_parameter_is_no_factored_state():
-    """The biases in the list `w` have the length of an axis of the parameter `w`."""
+    """The list `w` holds biases that are as long as an axis of the parameter with the name `w`."""
 
     def apply(p, x):
         first, second = p["of"]["w"]
@@ -551,7 +551,7 @@ def test_a_bias_of_two_sums_takes_no_constant_that_one_of_them_does_not_lack(ord
 
 
 def test_constants_under_a_norm_are_not_folded():
-    """The norm makes the output of a removed channel depend on all other channels."""
+    """Through the norm, the output of a removed channel depends on all other channels."""
 
     def apply(params, x):
         h = x @ params["a"]
@@ -632,10 +632,10 @@ def test_a_constant_behind_a_norm_is_the_relu_of_its_bias_and_moves_into_the_nex
 
 
 def test_constants_pass_residual_sums_until_a_norm_takes_them():
-    """The folded network equals a network whose removed channels are constant.
+    """The folded network equals a network in which the removed channels have constant outputs.
 
-    In that network, all arrays of the removed channels are zero, except for biases and for the
-    kernels that read the channels. Kernels have size 1 × 1, so that no edge is padded.
+    In the second network, the arrays of removed channels are zero, but not their biases and
+    readers. The kernels have size 1 × 1, so there is no padding.
     """
     apply, params, x = prunable.model("pre-activation")
     sizes_one = jax.tree.map(lambda w: w[1:2, 1:2] if w.ndim == 4 else w, params)
@@ -793,7 +793,7 @@ def test_shapes_are_refused_where_values_are_needed_and_masked_as_shapes(name):
 
 
 def test_a_kernel_that_is_read_twice_is_zero_for_both_readers():
-    """Two masks set rows and columns of `b` to zero. Channels are divided by `d` before `b`."""
+    """One mask zeroes rows of `b`, another zeroes columns; `d` divides the channels before `b`."""
 
     def apply(p, x):
         first = (jnp.tanh(x @ p["a"]) + p["c"][None]) / p["d"][None]
@@ -834,7 +834,7 @@ CALLS: dict[str, Any] = {  # functions of the network, its arrays, its groups, m
 
 @pytest.mark.parametrize("name", CALLS)
 def test_arrays_and_masks_of_the_caller_do_not_change(name):
-    """All arrays and masks are read-only arrays of NumPy."""
+    """The arrays and masks that the caller passes are read-only."""
 
     def apply(p, x):
         h = jax.nn.relu(x @ p["a"] + p["b"][None])

@@ -31,7 +31,7 @@ EXACT = partial(least_squares, ridge=(0.0,))
 
 @pytest.fixture(autouse=True)
 def same_draws():
-    """Each test gets the same random numbers, in any order of tests."""
+    """Reset the generator before each test, so that the order of tests changes no random number."""
     RNG.bit_generator.state = START
 
 
@@ -373,9 +373,9 @@ def test_bad_batches_are_refused(message):
 
 @pytest.mark.parametrize(("count", "held"), [(2, 1), (3, 1), (4, 1), (7, 1), (8, 2), (12, 3)])
 def test_the_last_quarter_of_the_batches_chooses_the_ridge(count, held, monkeypatch):
-    """The solver gets moments of the last quarter of the batches, and of all batches before it.
+    """The solver must get the moments of the last quarter of the batches, and of those before it.
 
-    The last quarter has at least one batch.
+    At least one batch belongs to the last quarter.
     """
     rows = []
 
@@ -418,7 +418,7 @@ def test_moments_of_half_precision_are_summed_in_float32(dtype):
 
 
 def solved_by_hand(h, y, kernel, ridge, center):
-    """The kernel from the normal equations about the means of `center`."""
+    """The kernel that solves the normal equations, centered by the means of the pair `center`."""
     h, y = h - center[0].mean(0), y - center[1].mean(0)
     penalty = ridge * np.square(h).sum(0).mean() * np.eye(h.shape[1])
     return np.linalg.solve(h.T @ h + penalty, h.T @ y + penalty @ kernel)
@@ -429,8 +429,8 @@ def solved_by_hand(h, y, kernel, ridge, center):
 def test_the_last_batch_chooses_the_ridge_and_all_batches_give_the_kernel(ridges, further):
     """The kernel equals the solution by hand.
 
-    The inputs have mean three. `further` is added to the inputs of the last of four batches. Each
-    ridge is tried with the kernel of the first three batches.
+    The inputs have mean three. The shift `further` is added to the inputs of the last of four
+    batches. Each ridge is tried on the last batch, with the kernel fitted to the first three.
     """
     rng = np.random.default_rng(2)
     shapes = {"a": (5, 7), "b": (7,), "c": (7, 3), "d": (3,), "e": (3, 2)}
@@ -456,9 +456,9 @@ def test_the_last_batch_chooses_the_ridge_and_all_batches_give_the_kernel(ridges
 
 
 def test_the_penalty_of_each_group_of_a_kernel_is_a_share_of_its_own_squares():
-    """The penalty of each feature group is relative to the squares of its own inputs.
+    """The penalty of a feature group is relative to the mean square of the group's own inputs.
 
-    The bias is added in two places, so it cannot be changed, and no constant term is fitted.
+    Two sums share the bias, so the bias cannot change, and no constant term is fitted.
     """
 
     def apply(p, x):
@@ -486,7 +486,7 @@ def test_the_penalty_of_each_group_of_a_kernel_is_a_share_of_its_own_squares():
 
 
 def test_the_second_kernel_is_fitted_to_what_the_first_one_gives():
-    """The second kernel maps inputs after the first repair to outputs of the whole network."""
+    """The second fit has inputs after the first repair, and targets from the whole network."""
     keep = {10: np.arange(10) % 4 > 0, 7: np.arange(7) % 3 > 0}
     groups = [g for g in pruning.coupled_channels(mlp, MLP, X) if g.size in keep]
     masks = [keep[group.size] for group in groups]
@@ -544,7 +544,7 @@ BIAS_FORMS = {  # sums of outputs y and a parameter d, and the sign of d in the 
 @pytest.mark.parametrize("bias", BIAS_FORMS)
 @pytest.mark.parametrize("kernel", ["minus", "reshaped"])
 def test_signs_and_shapes_of_parameters_are_those_of_the_program(kernel, bias, one_number):
-    """The kernel may be negated or reshaped, and the bias may be subtracted or be one number."""
+    """Programs negate or reshape the kernel; they subtract the bias, or the bias is one number."""
     (of_kernel, sign), (add, plus) = KERNEL_FORMS[kernel], BIAS_FORMS[bias]
 
     def apply(p, x):

@@ -1,4 +1,4 @@
-"""Tests of repeated groups, and of the number of channels that they have in common."""
+"""Groups that repeat in several blocks, and the number of channels that they all keep."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +33,7 @@ def network():
 
 
 def test_groups_repeat_whose_names_differ_in_numbers_of_any_length_and_in_nothing_else():
-    """Groups with another size, name, axis or number of arrays are not repeated."""
+    """A group that differs in size, name, axis or number of arrays does not repeat another."""
     params, x = network()
     groups = coupled_channels(blocks, params, x)
     made = [{p.path.split("/")[0] for p in group.positions} for group in groups]
@@ -53,14 +53,14 @@ def test_only_groups_that_repeat_keep_as_many(ratios):
 
 
 def test_groups_that_repeat_lose_their_own_lowest_channels_and_none_twice():
-    """The means of the sorted scores are −∞, 2, 3 and 6, so each group keeps two channels."""
+    """The means of both groups' sorted scores are −∞, 2, 3, 6, so each group keeps two channels."""
     scores = [jnp.array([1.0, 5.0, -jnp.inf, 2.0]), jnp.array([-jnp.inf, 3.0, 7.0, 4.0])]
     masks = select_equally(select_globally, [[0, 1]], scores, ratio=0.5, normalize=False)
     assert [np.flatnonzero(mask).tolist() for mask in masks] == [[1, 3], [2, 3]]
 
 
 def test_groups_that_repeat_are_compared_from_their_lowest_channels_up():
-    """The means of sorted scores are 0 and 9, so each repeated group loses its lowest channel."""
+    """The means of sorted scores are 0 and 9, so both repeated groups lose their lowest channel."""
     scores = [jnp.array([0.0, 9.0]), jnp.array([9.0, 0.0]), jnp.array([4.0, 4.5])]
     options = {"ratio": 0.25, "normalize": False}
     masks = select_equally(select_globally, [[0, 1], [2]], scores, **options)

@@ -266,10 +266,10 @@ def test_the_derivative_of_what_is_computed_takes_the_place_of_a_custom_one():
 
 @pytest.mark.parametrize("kind", ["custom_vjp", "custom_jvp"])
 def test_a_custom_rule_may_have_whole_numbers_before_and_behind_what_it_differentiates(kind):
-    """A rule may have integer arguments before and after the differentiated argument.
+    """A custom derivative rule may have integer arguments on both sides of a differentiated one.
 
-    The integers determine the gain of each sample, which is also a result. The derivative rule
-    uses the gain 7 instead.
+    The integers set the gain of each sample; they are also a result. The derivative rule differs on
+    purpose: its gain is always 7.
     """
 
     def forward(numbers, h, others):
@@ -307,9 +307,9 @@ LOOPS: dict[str, Any] = {  # three steps of z/2 + 1, so that zeros become 1.75
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("kind", ["custom_vjp", "forward of custom_vjp", "custom_jvp"])
 def test_a_custom_rule_may_have_a_loop_that_meets_the_channels_behind_it(kind, loop):
-    """The loop's state begins with zeros, and is multiplied by the kernel only after the loop.
+    """Zeros are the loop's first state; only after the loop, the kernel multiplies the state.
 
-    The rule of f(h, w) = tanh(h) w is h' ↦ ((h + z) h') w · (z w) and w' ↦ h w', for z = 1.75.
+    For f(h, w) = tanh(h) w, the rule is h' ↦ ((h + z) h') w · (z w) and w' ↦ h w', with z = 1.75.
     """
 
     def f(h, w):
@@ -387,7 +387,7 @@ def test_what_cannot_run_small_is_trained_resized():
 
 
 def attention(p, x):
-    """Attention with two heads of depth 4. As in Flax, biases are reshaped to constant widths."""
+    """Attention with two heads of depth 4; as in Flax, biases are reshaped to constant widths."""
 
     def heads(name):
         return jnp.einsum("ti,ihd->thd", x, p[name]) + p[f"{name} bias"].reshape(1, 2, 4)
@@ -430,7 +430,7 @@ def test_networks_that_take_their_widths_pass(name, kept):
 
 
 def test_a_network_may_hold_keys_and_not_a_number():
-    """The program has a key, a NaN, and `take`, which gives NaN for rows outside the array."""
+    """The program holds a random key, a NaN, and `take`, which gives NaN for an invalid index."""
     key, nothing = jax.random.key(0), np.full((1, 3), np.nan)
 
     def apply(p, i):
@@ -505,7 +505,7 @@ def test_a_network_may_close_over_traced_numbers():
 
 
 def test_what_was_read_of_a_program_is_kept_by_shapes():
-    """`apply` is traced once for arguments of the same shapes, and again for other shapes."""
+    """`apply` is traced once for each set of shapes of its arguments."""
     traces = []
 
     def apply(params, x):
@@ -541,7 +541,7 @@ def by_second_stride(p, x):
 
 
 def by_inner_loop(p, x):
-    """A network in which the number of steps of an inner loop depends on a width."""
+    """A network with an inner loop, whose number of steps depends on a width."""
 
     def body(_, y):
         return lax.fori_loop(0, p["w0"].shape[1], lambda _, z: z / 2, y)
@@ -567,7 +567,7 @@ def test_a_change_behind_the_first_place_is_seen(apply, message):
 
 @pytest.mark.parametrize(("wide", "narrow"), [(1.0, 2.0), (1.0, None), (None, 1.0), (np.nan, 1.0)])
 def test_a_number_that_is_a_result_must_stay(wide, narrow):
-    """A result that is a number must not change with the width. None means the array `y`."""
+    """A result that is one number must not depend on the width; None stands for the array `y`."""
 
     def apply(p, x):
         y, number = hidden(p, x) @ p["o"], wide if p["w0"].shape[1] > 6 else narrow
@@ -580,7 +580,7 @@ def test_a_number_that_is_a_result_must_stay(wide, narrow):
 
 
 def test_a_sum_without_terms_that_are_not_zero_is_refused():
-    """At removed channels, exp(0) is 1, which the smaller network's own program does not add."""
+    """A removed channel adds exp(0) = 1 in the masked network, but nothing in the smaller one."""
 
     def apply(p, x):
         return jnp.exp(hidden(p, x)).sum(-1, keepdims=True) + hidden(p, x) @ p["o"]
@@ -639,7 +639,7 @@ LOOPS = {
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_states_of_loops_that_begin_or_end_as_zeros_are_cut(loop):
-    """The sum begins as zeros, and what is added to it is zeros after the first step."""
+    """Two states of the loop are zeros: `total` before it, and `added` after the first step."""
 
     def apply(p, x):
         h = jnp.tanh(x @ p["a"])
@@ -722,7 +722,7 @@ def test_of_several_states_each_may_be_whole_or_small():
 
 
 def test_what_a_scatter_writes_over_channels_decides_whether_they_are_zero():
-    """If cos is written over a channel, removed channels are not zero, because cos(0) is 1."""
+    """If cos is written over channels, removed channels are not zero, because cos(0) is 1."""
 
     def network(written):
         def apply(p, x):
@@ -795,7 +795,7 @@ def test_channels_are_along_an_axis_that_the_model_does_not_take_apart(name):
 
 
 def test_channels_of_transposed_images_are_along_the_longest_axis():
-    """Images of shape (channels, height, width), made by a product, are transposed for Flax."""
+    """A product makes images of shape (channels, height, width), which are transposed for Flax."""
 
     def apply(p, x):
         images = jnp.moveaxis((x @ p["a"]).reshape(-1, 6, 2, 2), 1, -1)
@@ -813,8 +813,7 @@ def test_channels_of_transposed_images_are_along_the_longest_axis():
 def test_the_heads_of_the_attention_of_jax_are_channels(heads):
     """Four heads of queries share `heads` heads of keys and values.
 
-    JAX splits the axis of the queries' heads again, into the heads of keys and the queries that
-    share a head.
+    JAX reshapes the heads of queries to two axes: heads of keys, and the queries for each.
     """
 
     def apply(p, x):
@@ -834,8 +833,7 @@ def test_the_heads_of_the_attention_of_jax_are_channels(heads):
 def test_a_root_that_a_sum_reads_may_be_zero():
     """The global response norm of ConvNeXt V2 divides the norm of each map by the mean norm.
 
-    The derivative of the norm is infinite at masked channels, so the masked network is
-    differentiated with a root whose derivative at zero is zero.
+    The norm's derivative is infinite at masked channels, so their network uses a root with slope 0.
     """
 
     def safe_root(x):
@@ -886,7 +884,7 @@ def test_experts_whose_tokens_are_sorted_are_cut():
 
 @pytest.mark.parametrize("normed", ["q", "k", "qk"])
 def test_queries_that_are_normed_before_they_are_split_into_heads_are_cut(normed):
-    """In OLMo 2, the norm needs zeros at a removed head, whose softmax divides by a sum."""
+    """A removed head needs zeros for the norm of OLMo 2, but its softmax divides by a sum."""
 
     def norm(h, scale):
         return h * lax.rsqrt(jnp.square(h).mean(-1, keepdims=True) + 1e-6) * scale[None, None]

@@ -1,8 +1,8 @@
-"""Tests each row of the table of primitives with computed numbers.
+"""Tests each row of the table of primitives by evaluating the primitive.
 
-An equation is evaluated on random operands. Along axes that the row leaves removable, some channels
-are set to zero in one copy of the operands and removed in another copy. The results of the two
-copies must be equal at the remaining channels.
+An equation with the primitive is evaluated on random operands. Some channels, along axes that may
+be cut by the row, are zeros in one copy and removed in another. Both copies must have equal results
+at the remaining channels.
 """
 
 from collections.abc import Callable, Sequence
@@ -183,10 +183,9 @@ def random_operands(eqn: Any, name: str, seed: int) -> list[Any]:
 
 
 def ids_of(eqn: Any) -> tuple[UnionFind, list[ChannelIds], list[ChannelIds]]:
-    """The channel ids of operands and results.
+    """If an operand must not be zero, its `zero` is None, and none of its channels are set to zero.
 
-    If an operand must be nonzero, its `zero` is None, and the test sets none of its channels to
-    zero.
+    The channel ids of the operands and of the results of `eqn`.
     """
     sets = UnionFind()
     sets.equations = (eqn,)
@@ -259,7 +258,7 @@ def values_at_zero(name: str) -> tuple[Any, list[Any]]:
 
 @pytest.mark.parametrize("name", REAL)
 def test_a_row_is_zero_where_the_function_is(name):
-    """A row says that the result is zero exactly if the result of zero operands is zero."""
+    """A row says "zero" exactly if the primitive maps zero operands to a zero result."""
     eqn, arrays = values_at_zero(name)
     zeros, ones = ([f(x) for x in arrays] for f in (jnp.zeros_like, jnp.ones_like))
     (y,) = evaluate_equation(eqn, zeros)

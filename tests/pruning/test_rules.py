@@ -48,7 +48,7 @@ def network(case: Case) -> tuple[Callable[..., jax.Array], dict[str, np.ndarray]
 
 
 def kept(groups, seed, *, together):
-    """Random masks. With `together`, each group keeps half of its channels."""
+    """Random masks. If `together`, each group keeps half of its channels."""
     rng = np.random.default_rng(seed)
     masks = []
     for group in groups:
@@ -104,13 +104,13 @@ def shuffled(h, groups):
 
 
 def shuffled_and_summed(h):
-    """Heads of four channels: the shuffled channels, and the sum of each head."""
+    """For heads of four channels: their channels in another order, and the sum of each head."""
     heads = h.reshape(*h.shape[:-1], -1, 4)
     return jnp.concatenate([heads.swapaxes(-1, -2).reshape(h.shape), heads.sum(-1)], -1)
 
 
 def largest_of_pairs(h):
-    """The larger of two neighbours times its index, by a window over two arrays."""
+    """For each pair of neighbours, the larger one times its index, by a window over two arrays."""
 
     def larger(a, b):
         return tuple(jnp.where(a[0] >= b[0], x, y) for x, y in zip(a, b, strict=True))
@@ -261,7 +261,7 @@ def maps(p, h):
 
 
 def embedded(p, h):
-    """Rows of a table, chosen by the index of the largest input. No channel of `h` is removed."""
+    """exp of the table row with the index of the largest channel; no channel of `h` is removed."""
     return jnp.exp(p["e"][jnp.argmax(h, -1)])
 
 
@@ -679,7 +679,7 @@ def outer_product(p, h):
 
 
 def sums_of_states(h):
-    """A loop in which only the first state is zero at removed channels."""
+    """A loop whose state is zero at removed channels only before the first step."""
     return lax.while_loop(lambda y: y.sum() < 999, lambda y: y + 1, h)
 
 
@@ -717,7 +717,7 @@ RESIZED: dict[str, Case] = {
 
 @pytest.mark.parametrize("name", RESIZED)
 def test_what_runs_resized_is_exact(name):
-    """Sums over activations include the values of removed channels."""
+    """Removed channels are not zero after the activation, so they contribute to sums."""
     apply, params, x = network(RESIZED[name])
     groups = coupled_channels(apply, params, x, resize=True)
     assert tuple(sorted(group.size for group in groups)) == tuple(sorted(RESIZED[name].sizes))

@@ -69,7 +69,7 @@ def test_channels_go_by_the_score_that_is_given():
 
 
 def test_the_error_is_of_all_outputs_and_each_group_is_scanned_alone():
-    """The error includes all outputs, also complex ones, and only the given group is masked."""
+    """Only the given group is masked, and the error includes all outputs, also complex ones."""
     rng = np.random.default_rng(8)
     shapes = {"a": (3, 6), "b": (6, 8), "c": (8, 2), "d": (6, 2)}
     params = {name: rng.normal(3, 5, size=shape) for name, shape in shapes.items()}

@@ -34,7 +34,7 @@ def mlp(p, x):
 
 
 def expected(spec, shape, mesh):
-    """The old spec, without the mesh axes that do not divide an axis evenly."""
+    """The sharding `spec`, without the mesh axes that do not divide their array axis evenly."""
     split = lambda names: np.prod([mesh.shape[n] for n in np.atleast_1d(names)])  # noqa: E731
     pairs = zip(spec, shape, strict=True)
     return P(*(names if names and n % split(names) == 0 else None for names, n in pairs))
@@ -125,7 +125,7 @@ def data_parallel(p, x):
 
 
 def manual_in_part(p, x):
-    """A network in which the compiler shards along the mesh axis `m`, by a sharding constraint."""
+    """A network that a sharding constraint lets the compiler shard along the mesh axis `m`."""
 
     def body(p, x):
         h = jax.nn.relu(x @ p["a"])
@@ -178,7 +178,7 @@ def test_axes_that_the_mesh_splits_name_the_cure():
 
 
 def test_the_cure_for_axes_that_the_mesh_splits_cuts_them():
-    """`prune` gets the function without `shard_map`, and keeps multiples of four channels."""
+    """`prune` gets the network without `shard_map`, and keeps multiples of four channels."""
     pruned = prune(mlp, PARAMS, X, ratios=[0.5], round_to=4)
     assert pruned.params["c"].shape == (4, 8)
     masked = mask_channels(PARAMS, pruned.groups, pruned.keep)

@@ -158,7 +158,7 @@ def test_scores_of_all_criteria_have_one_length(wrong):
 
 
 def test_similarities_that_differ_by_rounding_are_equal(key):
-    """The given similarity exceeds the similarities of permutations by at most 5e-7."""
+    """`alike(b, b)` exceeds the similarities of all permutations of b by at most 5e-7."""
 
     def alike(a, b):
         return 0.5 + 1e-7 * b[0]
@@ -170,7 +170,7 @@ def test_similarities_that_differ_by_rounding_are_equal(key):
 
 
 def test_a_permutation_without_a_similarity_has_no_p_value(key):
-    """`alike` is 1 for `b` itself, and NaN for permutations of `b` that do not begin with 0."""
+    """`alike` is NaN for all permutations of `b` that do not begin with 0."""
     b = jnp.arange(5.0)
 
     def alike(a, b):

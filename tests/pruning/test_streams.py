@@ -87,7 +87,7 @@ KEEP = np.array([1, 0, 0, 1, 1, 0, 1, 0], bool)
 
 
 def layer_norm(h, d=8):
-    """A layer norm that divides by a constant width, also in the smaller network."""
+    """A layer norm that divides by the constant d = 8, even if fewer channels remain."""
     centred = h - h.sum(-1, keepdims=True) / d
     return centred * jax.lax.rsqrt(jnp.square(centred).sum(-1, keepdims=True) / d + 1e-3)
 
@@ -97,7 +97,7 @@ def network(norm, p, x):
 
 
 def test_a_layer_norm_is_the_one_of_the_whole_width():
-    """The result equals the formula for d channels, of which k are kept."""
+    """The result equals a formula with the whole width d = 8 and the k = 4 remaining channels."""
     apply = partial(network, layer_norm)
     (group,) = coupled_channels(apply, PARAMS, X, resize=True)
     assert group.normed
@@ -134,7 +134,7 @@ def test_a_network_is_pruned_in_two_steps():
 
 
 def test_a_written_width_is_not_enough_for_the_model_itself():
-    """The smaller network divides by the whole width, but its sums lack terms that are not zero."""
+    """The smaller network divides by the whole width, but its sums lack the removed channels."""
     apply = partial(network, layer_norm)
     groups = coupled_channels(apply, PARAMS, X, resize=True)
     small = remove_channels(PARAMS, groups, [KEEP])
@@ -278,7 +278,7 @@ def test_powers_keep_zero_above_zero(form, power):
     """
 
     def safe(h, p):
-        """The power p of h, where the square root has derivative zero at zero."""
+        """h to the power p, where a square root has derivative zero at zero."""
         of = POWERS[form]
         return jnp.where(h > 0, of(jnp.where(h > 0, h, 1), p), 0) if p == 0.5 else of(h, p)
 

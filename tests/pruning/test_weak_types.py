@@ -1,6 +1,6 @@
 """Arrays of weak type, such as `jnp.full(8, 0.3)`, also have a weak type after pruning.
 
-In a model of half precision, an array of float32 without a weak type would give results of float32.
+In a model of half precision, weakly typed float32 arrays do not turn results into float32.
 """
 
 import jax

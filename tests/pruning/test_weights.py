@@ -369,7 +369,7 @@ def test_a_file_without_convolutions_says_what_it_holds():
 
 
 def test_msgpack_has_texts_lists_and_maps_of_every_length_and_nothing_behind_them(tmp_path):
-    """Strings from 32 characters, and lists and maps from 16 items, need longer headers."""
+    """msgpack has longer headers for strings from 32 characters and containers from 16 items."""
     for length in (15, 16, 31, 32, 256):
         tree: Any = {"x" * length: KERNEL, "steps": [-1.5] * length}
         tree |= {str(i): i - 40 for i in range(length - 4)}
@@ -440,7 +440,7 @@ WHOLE = {
 
 
 def test_each_storage_of_pytorch_has_its_own_type(tmp_path):
-    """Each tensor is a transposed middle part of its storage. Integer tensors are not weights."""
+    """Each tensor is a transposed part of its storage. Integer tensors are not weights."""
     numbers = np.random.default_rng(5).normal(3, 5, size=30)
     tree, entries = {}, {}
     for i, (storage, dtype) in enumerate((FLOATS | WHOLE).items()):

@@ -139,7 +139,7 @@ def checkpoint(**others):
 
 
 def scalar(value):
-    """A NumPy scalar, as in pickles of protocol 2."""
+    """A pickled NumPy scalar, in the form of protocol 2."""
     kind = Call(Name("numpy", "dtype"), "f8", 0, 1)
     content = Call(Name("_codecs", "encode"), value.tobytes().decode("latin1"), "latin1")
     return Call(Name("numpy.core.multiarray", "scalar"), kind, content)
@@ -282,7 +282,7 @@ def test_safetensors_of_numbers_of_layers_beyond_ten(tmp_path):
 @pytest.mark.parametrize("wrapper", ["state_dict", "model_state_dict", "model", "params", "state"])
 @pytest.mark.parametrize("prefix", ["", "module."])
 def test_wrappers_of_checkpoints_and_of_several_devices_are_no_part_of_a_name(wrapper, prefix):
-    """Names have no wrappers. Running statistics are left out, and biases and scales are read."""
+    """Names have no wrappers. Running statistics are ignored, but biases and scales are read."""
     names = {"conv.weight": WEIGHT, "norm.weight": 3 * BIAS, "norm.bias": 5 * BIAS}
     names |= {"norm.running_mean": 7 * BIAS, "norm.running_var": 9 * BIAS, "mean.bias": 2 * BIAS}
     tree = {wrapper: {prefix + name: array for name, array in names.items()}}

@@ -119,7 +119,7 @@ def test_what_cannot_be_saved_or_restored_is_refused(tmp_path):
 
 
 def test_a_smaller_network_is_restored_into_the_large_one_without_its_keys(tmp_path):
-    """The restored model has the widths of the file. Random keys are not saved."""
+    """After restoring, the model has the widths of the file. Random keys are not saved."""
 
     class Net(nnx.Module):
         def __init__(self, hidden, seed):
@@ -148,7 +148,7 @@ def test_a_smaller_network_is_restored_into_the_large_one_without_its_keys(tmp_p
 
 
 def test_arrays_of_every_type_are_saved_as_they_are(tmp_path):
-    """Arrays of all dtypes are restored. `load` returns only floating-point arrays."""
+    """Arrays of all dtypes are restored. `load` ignores arrays that are not floating-point."""
     numbers = np.random.default_rng(2).normal(3, 5, size=(3, 4))
     names = [
         "float64",
