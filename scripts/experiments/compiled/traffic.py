@@ -165,7 +165,7 @@ def kernel_bytes(program: Program, i: Instruction, shapes: dict[str, str]) -> fl
 
 
 def results(collective: Instruction) -> list[str]:
-    """The shapes of a collective's results; `i` may also start an asynchronous collective."""
+    """The shapes of the results of `collective`, or of the collective that it starts."""
     parts = tuple_parts(collective.shape)
     if collective.op.endswith("-start") and collective.op != "all-reduce-start":
         return parts[1:2]  # `parts` are (operands, results, ...)
