@@ -123,7 +123,7 @@ def test_derivatives_are_compared_at_the_points_of_several_keys():
 
 
 def uses_several_keys(test):
-    """Whether a test uses several keys, by the decorator `several_keys` or in a loop over keys."""
+    """Whether a test has the decorator `several_keys` or checks gradients in a loop over keys."""
     decorated = any("several_keys" in ast.unparse(one) for one in test.decorator_list)
     loops = [node for node in ast.walk(test) if isinstance(node, ast.For)]
     looped = any(

@@ -58,7 +58,7 @@ def test_the_table_holds_every_public_function():
 
 @named
 def test_jit_changes_nothing(function):
-    """The compiled program has the same result as NumPy, which evaluates operation by operation."""
+    """NumPy evaluates the program operation by operation, and gives the expected result."""
     arguments, _ = example(function)
     program = compiled(function)
     assert_same(program(*arguments), evaluated(program, *arguments))
@@ -99,7 +99,7 @@ FAIL_IN_JAX = (pruning.ranking.similarity, pruning.weight_tests.mean_equivalence
     ids=lambda f: getattr(f, "func", f).__name__,
 )
 def test_a_shard_map_may_give_each_device_its_own_arrays(function):
-    """JAX refuses a loop whose state varies over the devices in some steps only."""
+    """In JAX, the state of a loop must vary over the devices in all steps or in none."""
     arguments, call = example(function) if function in NUMERICAL else ((jnp.asarray(X),), function)
     both = jax.tree.map(lambda x: jnp.stack([x, x]), arguments)
     mesh = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])
@@ -137,7 +137,7 @@ def in_float32(function):
 @named
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
 def test_the_dtype_is_kept(function, dtype):
-    """The result has the input's dtype. Statistics that layers also return are at least float32."""
+    """The first result has the input's dtype; statistics that layers also return are ≥ float32."""
     if function in DTYPE_CHANGES:
         pytest.skip("its result is an order, a count or a correlation of ranks")
     arguments, call = example(function, dtype)
@@ -151,7 +151,7 @@ def test_the_dtype_is_kept(function, dtype):
 
 
 def of_a_mesh(function):
-    """Whether tests of meshes already check that the gradient of the function is finite."""
+    """Whether the tests of meshes already check for this function that gradients are finite."""
     module, alone = function.__module__, (geometry.tree, pruning.gaussian)
     return module.startswith(("jaxnorm.shift", "pruning", "geometry")) and not module.startswith(
         tuple(package.__name__ for package in alone)

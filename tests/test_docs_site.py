@@ -28,7 +28,7 @@ RESULTS = {name: f"results/{name}/index.html" for name in gallery.PAGES}
 def namespaces(name):
     """A package and its public submodules, by name.
 
-    The submodules of `geometry.claims` are data and are left out.
+    Data in `geometry.claims` are left out.
     """
     module = importlib.import_module(name)
     yield name, module
@@ -44,7 +44,7 @@ NAMESPACES = dict(found for package in (*PACKAGES, *LAZY) for found in namespace
 def promised(namespace):
     """The public names of a namespace.
 
-    If the namespace is a single file, names that the file only imports are left out.
+    Names that a namespace of one file only imports are left out.
     """
     module = NAMESPACES[namespace]
     for name, value in public_names(module).items():

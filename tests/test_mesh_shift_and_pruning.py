@@ -239,7 +239,7 @@ def calls(table):
 
 
 def each(table, fast=None):
-    """Every call with arrays sharded along the first axis, and matrices also along the last."""
+    """Parametrize over calls and over the array axis that is sharded: first or (matrices) last."""
     table = calls(table)
     params = [
         pytest.param(

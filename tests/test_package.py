@@ -146,9 +146,9 @@ def cpu_seconds():
 
 @pytest.mark.slow
 def test_the_wheel_alone_runs_the_readme_in_three_times_the_time_of_flax(distributions, tmp_path):
-    """The unit is the CPU time in which Flax creates a ResNet-8, because machines differ.
+    """CPU times are divided by the time in which Flax creates a ResNet-8, as machines differ.
 
-    Flax's ResNet-8 and the README's examples spend most of their time on compilation.
+    Both programs spend most of their time on compilation.
     """
 
     def cpu_time(program):
@@ -302,7 +302,7 @@ def test_make_takes_the_pins_of_the_jax_that_is_asked_for(environment, pins):
     ],
 )
 def test_a_completion_list_shows_what_users_import(name):
-    """Public names include neither what the module imports, such as jnp, nor what is internal."""
+    """A public name is neither imported from elsewhere, such as jnp, nor internal."""
     module = importlib.import_module(name)
     shown = getattr(module, "__all__", dir(module))
     values = {shown_name: getattr(module, shown_name) for shown_name in shown}

@@ -125,7 +125,7 @@ def test_samples_in_special_position_have_no_volumes_in_space():
 
 
 def test_small_cells_are_not_rounding():
-    """The angle between two lines, or the distance of a corner from a third plane, is 1e-12."""
+    """Two lines meet at an angle of 1e-12, or three planes almost meet in one line."""
     narrow = jnp.array([[2.0, 0.0], [3.0, 3e-12], [0.0, 1.0]])
     np.testing.assert_allclose(gamma_2d(narrow), 1e-12 / (2 * np.pi), rtol=1e-3)
     np.testing.assert_allclose(gamma_2d(narrow.at[1, 1].set(6e-16)), 0.25, rtol=1e-12)

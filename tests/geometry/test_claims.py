@@ -201,7 +201,7 @@ def test_how_a_moment_is_judged(predicted, statistic, moment, side, holds, key):
     ("within", "against"), [(0.0, 0.52), (0.01, 0.53), (0.03, 0.52), (0.0, None)]
 )
 def test_the_power_is_that_of_a_normal_number_beyond_what_is_allowed(within, against, key):
-    """The power of one two-sided check; the default wrong number is 10 % above the prediction."""
+    """A two-sided check finds an error with this power; `against` is 10 % off by default."""
     part = Sampled("u", 0.5, UNIFORM, "u", "mean", within=within, against=against)
     (finding,) = claims.check(claim_of(part), key).findings
     beyond = max(0.0, (0.05 if against is None else against - 0.5) - within)
@@ -224,7 +224,7 @@ def test_the_power_is_that_of_a_normal_number_beyond_what_is_allowed(within, aga
     ],
 )
 def test_a_finding_by_hand(options, difference, stderr, tail):
-    """21 draws have mean 5.3 ± 0.2 and variance 3 ± 0.5; by default, the check predicts 5."""
+    """`u` has mean 5.3 ± 0.2 and variance 3 ± 0.5 over 21 draws; by default, 5 is predicted."""
     given: dict[str, Any] = {"predicted": 5.0, "draws": UNIFORM, "statistic": "u"} | options
     part = Sampled("x", **given)
     measured = Measurement({"u": 5.3}, 21, {"u": 0.2}, {"u": 3.0}, {"u": 0.5})
@@ -264,7 +264,7 @@ def test_a_statistic_without_error_is_right_or_infinitely_far():
     ("count", "rate", "within"), [(0, 0.005, 0.0), (4, 0.02, 0.01), (1, 0.0, 0.0)]
 )
 def test_a_rare_event_is_judged_by_the_binomial_distribution(event, side, count, rate, within):
-    """The reference is SciPy's binomial test. For 0 events in 400 draws, `stderr` is 0."""
+    """SciPy's binomial test is the reference. If an event never occurs, `stderr` is 0."""
     mean, predicted = abs(event - count / 400), abs(event - rate)
     square = mean * (1 - mean) / 399
     stderr, variance = {"u": square**0.5}, {"u": 400 * square}
@@ -398,7 +398,7 @@ def test_the_lowest_precision_keeps_two_keys(key):
 
 
 def test_what_was_measured_before_is_not_measured_again(key):
-    """The precision determines the number of draws, rounded up to whole keys."""
+    """The precision and `draws_per_key` determine the number of draws, in whole keys."""
 
     def several(key):
         return {"v": jax.random.uniform(key, (4,))}
@@ -439,7 +439,7 @@ def test_the_worst_case_decides(relation, values, worst, holds, key):
 
 @pytest.mark.parametrize("form", ["printed", "corrected", "rejected", "overread"])
 def test_what_is_not_a_number_is_never_as_recorded(form, key):
-    """A NaN does not change the p-values of other checks."""
+    """A check whose result is NaN does not change the p-values of other checks."""
 
     def with_nan(key):
         large = 1e80 * jax.random.normal(key)  # only the standard error of the variance overflows
@@ -497,7 +497,7 @@ def test_all_checks_are_decided_together():
 
 
 def several(functions):
-    """A claim with one computed check for each function."""
+    """A claim that has a check for each of `functions`, which compute the checked numbers."""
     return claim_of(*(Computed("x", function) for function in functions))
 
 
@@ -518,7 +518,7 @@ def test_threads_measure_the_same_numbers_with_one_device(key):
 
 
 def test_results_of_threads_have_their_names_and_come_when_they_end(key):
-    """The first function waits until the caller has the result of the second function."""
+    """The first check must wait until the caller has received the result of the second check."""
     came, seen = threading.Event(), []
 
     def first():
@@ -883,7 +883,7 @@ OFF_AND_UNNOTICED: dict[str, dict[str, str]] = {
 
 
 def off_by_ten_percent(part: Check) -> list[Check]:
-    """Copies of a check with predictions changed by 10 %, or by 0.1 from 0; bounds get sharper."""
+    """Copies of `part` with a prediction that is wrong by 10 % (by 0.1 if it is 0)."""
     predicted = claims.number(part.predicted)
     step = 0.1 * (abs(predicted) or 1.0)
     side = part.side if isinstance(part, Sampled) else "="
@@ -895,7 +895,7 @@ def off_by_ten_percent(part: Check) -> list[Check]:
 
 @cache
 def sampled_checks() -> Claim:
-    """One claim with all sampled checks; predictions are numbers, so that decisions are fast."""
+    """A claim that joins all sampled checks; numbers replace predictions, to decide faster."""
     number = claims.number
     return claim_of(
         *(
@@ -911,7 +911,7 @@ def sampled_checks() -> Claim:
 
 
 def noticed(claim: Claim, part: Check, measured) -> bool:
-    """Whether each change of 10 % in one check is noticed if all checks are decided together."""
+    """Whether every error of 10 % in `part` is noticed beside all sampled checks."""
     others = [] if isinstance(part, Computed) else [sampled_checks()]
     return not any(
         claims.decide([replace(claim, checks=[wrong]), *others], measured)[0].as_recorded
@@ -933,7 +933,7 @@ def test_every_prediction_that_is_off_by_ten_percent_is_noticed(paper, measured)
 
 @pytest.mark.slow
 def test_of_200_runs_at_most_one_has_a_false_alarm(monkeypatch):
-    """The 200 runs have a quarter of the usual draws, and therefore twice the standard errors."""
+    """Each of 200 runs has a quarter of the usual draws, so its standard errors are doubled."""
     for name in OURS:
         monkeypatch.delenv(name, raising=False)
     found = false_alarms(range(1000, 1200), precision=2.0, processes=2)

@@ -47,7 +47,7 @@ def field(name, change):
 
 
 def of(*, first=lambda x: x, last=lambda x: x):
-    """Change the first or the last argument of a function."""
+    """Let a function get a changed first or last argument."""
 
     def make(right):
         def wrong(*args, **options):
@@ -92,7 +92,7 @@ def one_more(rows_needed):
 
 
 def weaker(bound):
-    """Make the exponent of the bound smaller by 0.1 %."""
+    """Multiply the exponent of the bound by 0.999."""
     return lambda n, alpha, gamma: 1 - (1 - bound(n, alpha, gamma)) ** 0.999
 
 
@@ -101,7 +101,7 @@ def without_zeros(reachable):
 
 
 def without_parallels(reachable):
-    """Move samples slightly, so that no samples are parallel."""
+    """Shift the samples slightly, so that no two samples are parallel."""
     return lambda x: reachable(x + 1e-3 * jnp.stack([jnp.sin(3 * x[:, 1]), jnp.cos(x[:, 0])], 1))
 
 

@@ -76,7 +76,7 @@ def mean_for_least(bound):
 
 
 def without_two(bound):
-    """Subtract 2 from the bound if alpha is a vector whose smallest element is 0."""
+    """Make the bound smaller by 2 if alpha is a vector whose smallest element is 0."""
 
     def wrong(alpha, *args):
         at_zero = (jnp.min(jnp.asarray(alpha)) == 0) & (jnp.ndim(alpha) > 0)
@@ -86,7 +86,7 @@ def without_two(bound):
 
 
 def one_at_zero(bound):
-    """Return E max(‖X‖, 1) + E max(‖Y‖, 1) if an alpha is 0, which is wrong for norms below 1."""
+    """Let the bound be E max(‖X‖, 1) + E max(‖Y‖, 1) if an alpha is 0; norms below 1 refute it."""
 
     def wrong(alpha, x, y):
         r, s = (jnp.maximum(jnp.linalg.norm(z, axis=1), 1) for z in (x, y))

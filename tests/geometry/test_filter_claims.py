@@ -23,12 +23,12 @@ def spearman_and_ratio_variance(x, y):
     ],
 )
 def test_table_4_is_as_printed(table, sums):
-    """A wrong digit in the table would change the column sums, which equal the paper's sums."""
+    """The paper prints sums of the table's columns, which a wrong digit would change."""
     np.testing.assert_allclose(np.reshape(table, (18, 3)).sum(0), sums, atol=1e-6)
 
 
 def test_unrelated_scores_have_small_ratio_variances():
-    """Unrelated norms have a small Var(X/Y), from which Section 3.2 infers similar rankings."""
+    """Independent norms also have a small Var(X/Y), the sign of similar rankings in Section 3.2."""
     dims, count = 576, 20_000
     x, y = np.sqrt(np.random.default_rng(0).chisquare(dims, (2, count)))
     correlation, variance = spearman_and_ratio_variance(x, y)
@@ -74,7 +74,7 @@ def test_variance_of_the_log_ratio_over_that_of_the_logs_bounds_the_correlation(
 class TestLemma3:
     """A = (|X|² − |Y|²)² and B = 2 |X| |Y| for X and Y from N(0, c² I) in k dimensions.
 
-    Comments with an equation mark the printed numbers, which the tests refute.
+    Each test refutes a printed number, which is marked by a comment with its equation.
     """
 
     @staticmethod

@@ -27,7 +27,7 @@ def square_distances(g):
 
 @pytest.mark.parametrize("unit", [1e30, 1e-30])
 def test_the_next_layer_has_the_unit_of_its_batch_in_float32_too(unit):
-    """The radius has the unit of the batch. Squares of the batch would overflow or underflow."""
+    """The radius scales with the batch, whose squares would overflow or underflow float32."""
     x = np.array([[4.0], [1.0], [1.0]], np.float32)
     found = expected(jnp.asarray(x * np.float32(unit)))
     np.testing.assert_allclose(found.radius, 3 * unit, rtol=1e-5)

@@ -138,7 +138,7 @@ def test_infinite_width_has_an_odd_state_with_a_finite_spread(n, ratio, spread, 
 
 @pytest.mark.parametrize("n", [10**3, 10**5, 10**9])
 def test_the_odd_state_of_a_large_batch_has_the_limits_of_its_docstring(n):
-    """The odd state deviates from its limits by order 1/n; cancellation would deviate more."""
+    """The odd state differs from its limits by order 1/n, but by more if digits cancel."""
     ratio, angle, spread = odd_points.odd_state(n)
     np.testing.assert_allclose([ratio / (n - 1), angle], [1, np.pi / 2], atol=1 / n)
     np.testing.assert_allclose(n * spread / (3 * np.pi), 1, rtol=2.5 / n)

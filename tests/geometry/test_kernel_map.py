@@ -93,7 +93,7 @@ def mean_of_hard_tanh(mpmath, mean, std):
     ],
 )
 def test_functions_with_kinks_agree_with_mpmath(cosine, activation, kinks, value, inner):
-    """The integral over v is exact (`inner`), and mpmath integrates over u to 30 digits."""
+    """`inner` gives the integral over v in closed form; mpmath integrates over u to 30 digits."""
     mpmath = pytest.importorskip("mpmath")
     with mpmath.workdps(30):
         rho = mpmath.mpf(cosine)
@@ -143,7 +143,7 @@ def test_the_slope_at_one_is_the_mean_square_of_the_derivative():
 
 
 def test_a_map_has_its_slope_also_where_correlations_are_clipped():
-    """Tanh is odd, so its map is odd. An excess of at most 0.01 counts as rounding."""
+    """Correlations beyond ±1 by at most 0.01 count as rounding. As tanh is odd, so is its map."""
     kernel = kernel_map(jnp.tanh)
     slopes = jax.jit(jax.vmap(jax.grad(kernel)))(jnp.array([1.0, 1.001, -1.0]))
     np.testing.assert_allclose(slopes, kernel.slope, rtol=1e-7)
@@ -219,7 +219,7 @@ def test_the_stable_fixed_point_is_where_layers_lead():
 
 
 def test_the_fixed_point_of_a_cubic_map_by_hand():
-    """κ(ρ) − ρ = 0.8 ρ³ − ρ + 0.2 is (ρ − 1)(0.8 ρ² + 0.8 ρ − 0.2)."""
+    """The factors of κ(ρ) − ρ = 0.8 ρ³ − ρ + 0.2 are ρ − 1 and 0.8 ρ² + 0.8 ρ − 0.2."""
     none, one = jnp.zeros(0), jnp.ones(())
     cubic = KernelMap(jnp.array([0.2, 0, 0, 0.8]), none, none, one, 2.4 * one, 0 * one)
     root = (2**0.5 - 1) / 2
@@ -246,7 +246,7 @@ def test_fixed_points_of_ordered_and_critical_maps():
 
 
 def test_the_derivative_of_a_fixed_point_is_that_of_its_equation():
-    """For sin, κ = 0.9 (sinh σ²ρ)/(sinh σ²) + 0.1, and κ(ρ, σ) = ρ is differentiated by hand."""
+    """For sin with κ = 0.9 (sinh σ²ρ)/(sinh σ²) + 0.1, κ(ρ, σ) = ρ is differentiated by hand."""
 
     def point(std):
         return fixed_point(mixed_map(kernel_map(jnp.sin, std=std), bias=0.1)).cosine
@@ -273,7 +273,7 @@ def test_mixed_and_layer_norm_maps_by_hand():
 
 
 def test_fields_of_a_truncated_series_by_hand():
-    """For φ = exp and σ² = v, the powers are e⁻ᵛ vᵏ/k!, κ′(1) is v, and E φ² is e²ᵛ."""
+    """If φ is exp and σ² = v, the powers are e⁻ᵛ vᵏ/k!, κ′(1) is v, and E φ² is e²ᵛ."""
     v = 1.44
     kernel = kernel_map(jnp.exp, std=1.2, terms=4)
     powers = np.exp(-v) * v ** np.arange(4) / [1, 1, 2, 6]
@@ -305,7 +305,7 @@ def test_fields_of_a_truncated_series_by_hand():
 
 
 def test_a_step_has_as_many_terms_as_are_asked_for():
-    """The series of E eᵘ eᵛ in the covariance g has three terms, except on the diagonal."""
+    """The series of E eᵘ eᵛ in the covariance g has three terms, but is exact on the diagonal."""
     g = np.array([[1.0, 0.6, 0.0], [0.6, 0.5, 0.0], [0.0, 0.0, 0.0]])
     rounded = g - 1e-18 * np.diag([0, 0, 1])  # recentering may round a zero to −1e-18
     found = jax.jit(lambda g: activation_step(g, jnp.exp, terms=3))(rounded)
@@ -323,14 +323,14 @@ def test_smooth_kernels_are_their_power_series(terms):
 
 
 def test_the_quadrature_has_enough_nodes_for_all_terms():
-    """Beyond the first hundred, the Hermite coefficients of sin are zero up to rounding."""
+    """From the hundredth on, all Hermite coefficients of sin are zero up to rounding."""
     kernel = kernel_map(jnp.sin, std=2.0, terms=3000)
     assert jnp.abs(kernel.powers[100:]).sum() < 1e-12
     assert abs(kernel.tail) < 1e-12
 
 
 def test_a_step_has_the_kinks_of_both_samples():
-    """Samples u and v of different norms have different kinks. The mean over v given u is exact."""
+    """The kinks of u and v differ, as their norms do. The expected mean over v given u is exact."""
     a, b, c = 1.0, 0.09, 0.2
     mean, std = c / a, math.sqrt(b - c**2 / a)
 
@@ -401,7 +401,7 @@ def test_norms_of_gram_matrices_are_those_of_batches(key):
 
 @pytest.mark.parametrize("activation", [jnp.tanh, jax.nn.gelu])
 def test_networks_of_finite_width_differ_by_one_over_the_width(activation, key):
-    """The mean Gram matrix after three layers differs from infinite width by about c/width."""
+    """After three layers of finite width, the mean Gram matrix is off by about c/width."""
     g = jnp.array([[1.0, 0.4], [0.4, 1.5]])
     infinite = g
     for _ in range(3):

@@ -29,7 +29,7 @@ def test_every_draw_of_an_estimate_has_a_key_of_its_own(options, key):
 
 
 def test_rounds_of_an_estimate_go_on_where_the_last_one_ended(key):
-    """With `target_stderr`, the first round uses 1,000 keys, and the second round the next 250."""
+    """To reach `target_stderr`, a first round uses 1,000 keys, and a second the next 250."""
     with key_use.recorded() as use:
         found = monte_carlo(
             jax.random.normal,

@@ -186,9 +186,9 @@ def test_cpu_devices_do_not_wait_for_each_other_in_lapack(options):
 
 @pytest.mark.parametrize(("devices", "batch_size"), [(1, 75), (8, 75), (1, 24)])
 def test_one_key_may_have_many_draws(devices, batch_size, key):
-    """A device computes three keys at a time. In the last chunk, only two keys count.
+    """A device computes three keys at a time; in the last chunk, only two of three keys count.
 
-    The draws of a key are never split, so with 24 draws at a time, a device computes one key.
+    The 25 draws of a key are never split, so if `batch_size` is 24, a chunk has a single key.
     """
 
     def many(key):
@@ -263,7 +263,7 @@ def test_drawing_stops_when_every_number_is_precise(key):
 
 
 def test_drawing_stops_by_the_error_of_draws_not_of_keys(key):
-    """With ten draws per key, drawing stops after as many draws as with one draw per key."""
+    """Ten draws per key need as many draws to reach the error as one draw per key."""
 
     def draw(key):
         return jax.random.uniform(key, (10,))
@@ -358,7 +358,7 @@ def test_impossible_arguments(key):
 @pytest.mark.parametrize("scale", [1e10, 1e15, 1e18])
 @pytest.mark.parametrize("devices", [1, 3])
 def test_powers_that_overflow_are_not_computed(scale, devices, key):
-    """The mean and its error need only second powers, which are at most 10³⁷ and fit float32."""
+    """The squares of draws are at most 10³⁷ and fit float32; their higher powers do not."""
 
     def draw(key):
         return jnp.float32(scale) * jax.random.normal(key, (2,), "float32")

@@ -45,9 +45,9 @@ def test_a_thin_vertex_is_found_by_the_linear_programme_alone():
 
 
 def test_a_vertex_that_only_ties_along_its_own_direction_is_found():
-    """Along the direction of the first point, the first and the second point are equally far.
+    """On its own direction after whitening, the first point has the smaller projection.
 
-    Along its whitened direction, the first point is behind the second point.
+    The first and the second point have equal projections on the direction of the first point.
     """
     x = jnp.array([[4.0, 0.0], [4.0, 4.0], [3.0, -6.0]])
     assert hull_vertices(jnp.concatenate([x, -x])).all()
@@ -116,7 +116,7 @@ def test_a_layer_of_any_width_starts_with_neurons_of_points(width, key):
 
 
 def test_additional_neurons_have_the_variance_of_he_initialization(key):
-    """The standard deviation of 4,000 weights has a relative standard error of 1 %."""
+    """A standard deviation that is estimated from 4,000 weights has a standard error of 1 %."""
     kernel, _ = point_initializers(key, jnp.eye(4))
     weights = np.asarray(kernel(key, (4, 1004), jnp.float32))[:, 4:]
     np.testing.assert_allclose(weights.std(), (2 / 4) ** 0.5, rtol=0.05)

@@ -31,7 +31,7 @@ def gram_of(n, state):
 
 
 def growths_of_the_whole_batch(layer, g):
-    """The absolute eigenvalues at `g` of the derivative of a layer."""
+    """The absolute eigenvalues of the derivative of `layer` at the Gram matrix `g`."""
     n = len(g)
     rows, columns = np.triu_indices(n)
 
@@ -44,7 +44,7 @@ def growths_of_the_whole_batch(layer, g):
 
 
 def growths_of_relu(g):
-    """The growths for ReLU on matrices of trace 1, because a ReLU layer keeps the batch's scale."""
+    """The growths for ReLU at `g` scaled to trace 1, because ReLU layers keep the batch's scale."""
 
     def layer(gram):
         after = geometry.mean_field_step(gram)
@@ -56,7 +56,7 @@ def growths_of_relu(g):
 def growths_of(found, n):
     """The growth in a layer of each deviation of the Gram matrix of n samples, in ascending order.
 
-    A change of the scale of the batch has the growth 0.
+    If only the scale of the batch changes, the growth is 0.
     """
     pairs = [found.pairs] * ((n - 1) * (n - 4) // 2)
     return np.sort([*found.family, 0, *found.single * (n - 2), *pairs])
@@ -86,7 +86,7 @@ def polynomial(x):
 
 
 def kernel_of_polynomial(g, **_):
-    """The covariances after `polynomial`: vᵢvⱼ + 2gᵢⱼ² + gᵢⱼ, by the variances vᵢ."""
+    """The covariances after the activation `polynomial`, vᵢvⱼ + 2gᵢⱼ² + gᵢⱼ with vᵢ = gᵢᵢ."""
     return jnp.outer(jnp.diagonal(g), jnp.diagonal(g)) + 2 * g**2 + g
 
 
@@ -99,7 +99,7 @@ def layer_of_polynomial(std, gram):
     ("std", "state"), [(0.7, OddState(3.0, 1.4, 0.5)), (1.5, OddState(1.2, 1.75, 1.7))]
 )
 def test_growths_of_unequal_norms_are_those_of_the_whole_batch(std, state, monkeypatch):
-    """At the larger `std`, the slope of the kernel at the cluster is negative."""
+    """For the larger of both `std`, the kernel has a negative slope at the cluster."""
     monkeypatch.setattr(_stability, "activation_kernel", kernel_of_polynomial)
     n, layer, g = 6, partial(layer_of_polynomial, std), gram_of(6, state)
     entries = jnp.asarray([g[0, 0], g[0, 1], 1.0, g[1, 2]])
@@ -158,7 +158,7 @@ def test_gelu_collapses_its_cluster_and_tanh_has_no_odd_state():
 
 
 def test_a_slope_below_zero_changes_the_growth_as_by_hand():
-    """Squared spreads grow by n² (1 + s²)/((1 + s²)((n − 1)² + 1) + 4 s (n − 1)) for slope s."""
+    """Leaky ReLU of slope s has the growth n² (1 + s²)/((1 + s²)((n − 1)² + 1) + 4 s (n − 1))."""
     n, s = 10, 0.1
     growth = n**2 * (1 + s**2) / ((1 + s**2) * ((n - 1) ** 2 + 1) + 4 * s * (n - 1))
     cubic = (1 - s) ** 2 / (1 + s**2) / (3 * np.pi)
@@ -171,7 +171,7 @@ def test_a_slope_below_zero_changes_the_growth_as_by_hand():
 
 
 def test_the_spread_of_relu_at_finite_width_by_hand():
-    """Before ReLU, the odd sample is −r = −(n − 1) times each other sample."""
+    """The odd sample's preactivation is −r = −(n − 1) times that of each other sample."""
     n, r, width = 10, 9, 400
     spread = 2 * (1 + 2 / (n - 2)) - 1  # relative variance of one neuron's contribution
     distance = 6 * (r**4 + 1) / (r**2 + 1) ** 2 - 1
@@ -189,9 +189,9 @@ def test_the_spread_of_relu_at_finite_width_by_hand():
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "error"), [(300, 0.25), (1000, 0.12), (3000, 0.06)])
 def test_the_spread_at_finite_width_is_the_stationary_random_walk(width, error):
-    """Layers of ReLU in NumPy have the noise, mean and deviation of `spread_distribution`.
+    """Errors are of second order in n/width.
 
-    The agreement is to first order in n/width.
+    Simulated ReLU layers have the noise, mean and deviation that `spread_distribution` states.
     """
     n, layers, rng = 30, 4000, np.random.default_rng(0)
     gram, spreads = gram_of(n, odd_state(n)), []
@@ -296,7 +296,7 @@ def test_a_standard_deviation_of_two_is_one_of_an_activation_of_twice_its_input(
 
 
 def test_deviations_of_pairs_grow_by_the_slope_of_the_kernel():
-    """The growth of pairs is κ′(ρ)/((1 − 1/n)(1 − κ(ρ))) at ρ = −1/(n − 1), for any `std`."""
+    """For any `std`, pairs grow by κ′(ρ)/((1 − 1/n)(1 − κ(ρ))) at ρ = −1/(n − 1)."""
     n, std = 8, 1.7
     kernel = geometry.mean_field.kernel_map(jnp.tanh, std=std)
     rho = -1 / (n - 1)

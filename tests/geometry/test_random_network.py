@@ -253,7 +253,7 @@ def test_impossible_sizes(key):
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
 def test_every_layer_has_weights_of_its_own_key(depth, key):
-    """The reference is the network in NumPy, with the keys that `split` returns."""
+    """A network in NumPy, with the keys that `split` returns, gives the expected outputs."""
     x = np.asarray(jax.random.normal(jax.random.key(1), (4, 3)))
     net = random_network(
         key, jnp.asarray(x), depth=depth, width=6, normalization=identity, homogeneous=False

@@ -141,8 +141,8 @@ def test_neurons_must_be_finite():
 def test_neurons_that_are_nearly_parallel_determine_the_relation_less_exactly():
     """The probability is s/π, where s = 1.2 is the largest angle between two samples.
 
-    Both given neurons are active for all samples, so a third neuron breaks the relation of the
-    samples only if this neuron is active for some samples and not for the others.
+    Both given neurons are active for all samples. A third neuron raises the rank only if it is
+    active for some samples and not for the others.
     """
     samples, given = np.array([-0.5, 0.1, 0.7]), np.array([0.0, 1e-6])
     x, neurons = (jnp.stack([jnp.cos(a), jnp.sin(a)], 1) for a in (samples, given))
@@ -246,7 +246,7 @@ def test_impossible_arguments(call, message):
 
 
 def test_the_limits_of_gamma_are_allowed():
-    """By hand: P(2 or 3 successes in 3 trials) at γ = 0.7, and Equation 7a at γ = ½ and α = 2."""
+    """At γ = 0.7: P(2 or 3 of 3 trials succeed); at γ = ½ and α = 2: Equation 7a by hand."""
     np.testing.assert_allclose(rank_tail(2, 0.7, 3), 3 * 0.7**2 * 0.3 + 0.7**3, rtol=1e-12)
     assert rank_tail(3, 1.0, 3) == 1
     assert rank_tail(3, 0.9, 2) == 0

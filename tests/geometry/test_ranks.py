@@ -132,7 +132,7 @@ def test_eigenvalues_below_n_roundings_of_the_largest_count_as_zero(n):
 @pytest.mark.parametrize("scale", [-1.0, -1e30, -3e38])
 @pytest.mark.parametrize("rank", [numerical_rank, effective_rank, stable_rank])
 def test_ranks_of_negative_samples_are_those_of_positive_samples(rank, scale):
-    """All elements are negative, so the largest element is not the largest absolute element."""
+    """All elements of x are negative, so the maximum of x is not that of |x|."""
     x = np.array([[1.0, 0.5, 0.25], [0.25, 0.75, 0.5]])
     found = rank(jnp.asarray(scale * x, "float32"))
     np.testing.assert_allclose(found, rank(jnp.asarray(x, "float32")), rtol=1e-5)

@@ -191,7 +191,7 @@ def test_ten_thousand_layers_in_float32():
 
 
 def test_the_scale_of_a_tree_has_all_digits_of_float32():
-    """One sample differs; a layer multiplies its squared distance by ((n − 1)² + 1)/n²."""
+    """A single sample is not 0; each layer multiplies its squared distance by ((n − 1)² + 1)/n²."""
     n, depth = 100, 20
     tree = numpy_gram(jnp.zeros(n, "float32").at[3].set(7.0), depth)
     expected = 49 * (((n - 1) ** 2 + 1) / n**2) ** depth

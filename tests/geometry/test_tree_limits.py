@@ -13,7 +13,7 @@ limit_ratio = jax.jit(geometry.tree.limit_ratio, static_argnames="depth")
 
 
 def stable_depth(x):
-    """The depth at which no neuron takes more than three values, by brute force."""
+    """The smallest depth at which each neuron has at most three different values."""
     rows, depth = [np.sort(x)], 0
     while rows:
         children = [np.maximum(s * (row - row.mean()), 0) for row in rows for s in (1, -1)]
@@ -107,7 +107,7 @@ def test_impossible_sizes():
 
 
 def test_a_sample_at_the_mean_ends_no_neuron():
-    """If samples are symmetric about their mean, rounding at the mean must remove no neuron."""
+    """The samples are symmetric about their mean; rounding there must not remove a neuron."""
     samples = np.sort(np.random.default_rng(0).normal(size=(200, 30, POINTS)), axis=2)
     for batch in samples - samples[:, :, ::-1]:
         norms = deep_trees(batch).norms
@@ -115,7 +115,7 @@ def test_a_sample_at_the_mean_ends_no_neuron():
 
 
 def test_no_cosine_of_deep_trees_is_beyond_one():
-    """Rounding must not give cosines above 1, whose angles are NaN."""
+    """A cosine above 1, even by rounding, would have an angle that is NaN."""
     samples = np.sort(np.random.default_rng(0).normal(size=(3000, POINTS)), axis=1)
     tree = deep_trees(samples - samples[:, ::-1])
     assert np.abs(tree.cosines).max() <= 1
@@ -157,7 +157,7 @@ def test_limits_of_a_negative_ratio_are_nan(r):
 
 @pytest.mark.parametrize("n", [3, 8])
 def test_a_large_or_infinite_ratio_has_the_limits_of_its_inverse_with_the_ends_exchanged(n):
-    """For r = ∞, the norm ratios to the smallest and to the largest sample are 1 and 1/(n − 1)."""
+    """If r = ∞, the norm ratio to the smallest sample is 1, and to the largest 1/(n − 1)."""
     infinite = geometry.tree.limits(n, jnp.inf)
     np.testing.assert_allclose(infinite.norm_ratios, [1, 1 / (n - 1)], rtol=1e-6)
     np.testing.assert_allclose(infinite.angles, [0, np.pi / 2], atol=1e-6)

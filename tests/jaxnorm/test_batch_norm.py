@@ -656,9 +656,9 @@ def test_pixels_must_be_positive(pixels):
 
 
 def test_a_sample_at_the_mean_has_no_negative_square(key):
-    """For the middle one of three images of values 0, v and 2 v, Σ h² − 2 m Σ h + P m² is 0.
+    """The second of three images with the values 0, v, 2 v has Σ h² − 2 m Σ h + P m² = 0.
 
-    Rounding would make the sum negative.
+    Unless clipped, this sum would be negative after rounding.
     """
     values = np.asarray(jax.random.uniform(key, (500, 1, 1, 1), jnp.float32, 0.1, 1))
     x = jnp.asarray(values * np.arange(3, dtype=np.float32)[:, None, None] * np.ones((7, 1), "f"))
@@ -673,7 +673,7 @@ def test_a_sample_at_the_mean_has_no_negative_square(key):
 
 
 def options_of(function):
-    """A value of each option, except axes, groups, masks and statistics."""
+    """A test value of each option of `function`, except axes, groups, masks and statistics."""
     values = {
         "eps": [0.3],
         "recentering": [False],
@@ -724,9 +724,9 @@ def test_groups_are_their_parts_with_every_option(function, option, shape, maske
 @pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("name", numpy_layers.OWN)
 def test_functions_by_numpy_in_every_pair_of_options(name, shards):
-    """Batch norm, unitized batch norm and batch renorm, in pairs of options.
+    """Batch norm, unitized batch norm and batch renorm for every pair of their options.
 
-    A batch that is spread over shards is one batch.
+    If a batch is spread over shards, it is still normalized as one batch.
     """
     function: Any = {
         "BatchNorm": jaxnorm.batch_norm,

@@ -1,7 +1,6 @@
 """Residual blocks and networks, compared with forward passes in NumPy and float64.
 
-The forward passes here have their own strides, paddings and shortcuts, and use only the arrays of
-the layers.
+Strides, paddings and shortcuts are written again here; only the arrays come from the layers.
 """
 
 from functools import partial
@@ -54,7 +53,7 @@ def normalized(norm: Any, x: Any) -> Any:
 
 
 def convolved(conv, x, *, stride=1, same=False):
-    """A convolution centered on pixels 0, stride, 2 stride, …, or with "SAME" padding."""
+    """A convolution with windows centered on pixels 0, stride, …, or with "SAME" padding."""
     kernel = array(conv.kernel)
     size, (height, width) = kernel.shape[0], x.shape[1:3]
     rows, columns = -(-height // stride), -(-width // stride)
@@ -74,7 +73,7 @@ def convolved(conv, x, *, stride=1, same=False):
 
 
 def pre_act(block: Any, x: Any, stride: int, same: bool, sizes: tuple[int, ...]) -> Any:
-    """A pre-activation block; the first convolution has the stride."""
+    """The output of a pre-activation block, whose first convolution has the stride."""
     h = x
     for k in range(len(sizes)):
         h = relu(normalized(getattr(block, f"norm{k + 1}"), h))
@@ -164,7 +163,7 @@ def test_pre_activation_networks_by_numpy(depth, bottleneck):
 
 
 def test_the_last_normalized_map_of_a_pre_activation_network_is_before_relu():
-    """Sums and products replace the layers, because only the order of the layers is tested."""
+    """Sums and products stand for layers, because only the order of the layers is tested."""
     stem = drawn(nnx.eval_shape(lambda: nnx.Conv(3, 4, (1, 1), rngs=nnx.Rngs(0))))
     net: Any = SimpleNamespace(
         stem=stem,
@@ -195,7 +194,7 @@ def test_networks_for_small_images_by_numpy():
 
 @pytest.mark.parametrize("pre_activation", [False, True])
 def test_networks_for_imagenet_by_numpy(pre_activation):
-    """Networks of depth 18. The last feature map has several pixels, so mean and maximum differ."""
+    """The last feature map of a ResNet-18 has several pixels, so their mean and maximum differ."""
     model = built(partial(models.ResNet, 18, classes=3, pre_activation=pre_activation))
     x = images(1, 40, 33, 3)
     h = relu(normalized(model.stem_norm, convolved(model.stem, x, stride=2)))
@@ -241,7 +240,7 @@ def test_dense_networks_by_numpy(activation_first):
 
 
 def test_the_dense_layers_of_vgg_by_numpy():
-    """A product over channels replaces the stages, because only the dense layers are tested."""
+    """A product over channels stands for the stages, because only the dense layers are tested."""
     rng = np.random.default_rng(2)
     mix = rng.normal(size=(3, 512))
     dense = [

@@ -169,7 +169,7 @@ def test_the_paper_s_critic_is_trained_by_rmsprop(monkeypatch, key):
 
 
 def test_the_critic_learns_from_training_pairs_and_measures_test_pairs(monkeypatch, key):
-    """The critic z · (mean of x + 2 · mean of y) takes the place of the network."""
+    """Instead of a trained network, the critic is z · (mean of x + 2 · mean of y)."""
     monkeypatch.setattr(critics, "_init_convolutional", lambda *_: None)
     monkeypatch.setattr(critics, "_convolutional", lambda w, z: z @ w)
     clipped = []
@@ -227,7 +227,7 @@ def test_bad_samples_and_options_are_refused(critic, key):
 
 
 def test_the_certified_critic_is_a_soft_minimum_of_cones():
-    """A critic is nearly the minimum of its two cones, and τ log 2 lower if the cones are equal."""
+    """The critic is close to the smaller of its two cones; equal cones lower it by τ log 2."""
     z = jnp.array([[3.0, 4.0], [0.0, 1.0]])
     cones = partial(lower._cones, lower._distances)
     found = cones((jnp.array([[0.0, 0.0], [3.0, 4.0]]), jnp.array([0.5, 1.0])), z)
@@ -311,7 +311,7 @@ def test_the_learning_rate_of_a_lower_bound_decreases_to_zero(key, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_critic_is_trained_on_all_pairs_alike(seed):
-    """The parameters of a linear critic, trained by SGD, count how often each pair was drawn."""
+    """Trained by SGD, each parameter of a linear critic counts how often one pair was drawn."""
     count, steps, batch = 5, 200, 4
     found = pairs.train(
         lambda w, z: z @ w,
@@ -372,7 +372,7 @@ def test_the_critic_of_a_lower_bound_is_the_best_in_training(monkeypatch):
 def test_the_critics_of_a_lower_bound_begin_at_the_samples_and_between_the_means(
     monkeypatch, key, factor
 ):
-    """With the factor 1, some distances between test samples and apexes are exactly 0."""
+    """If `factor` is 1, a few test samples lie exactly at an apex of the critic."""
     monkeypatch.setattr(lower, "train", lambda critic, params, *_, **__: params)
     near, far = np.array([[0.5, -0.5], [-0.5, 0.5]]), np.array([[2.4, 2.0], [-1.6, -2.0]])
     train = np.stack([near, far]) + 3

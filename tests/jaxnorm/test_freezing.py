@@ -187,7 +187,7 @@ def test_running_statistics_have_no_gradient(statistic):
 
 
 def test_axis_index_groups_reach_the_statistics_of_both_shells():
-    """Four shards in two groups of different data: each group has its own statistics."""
+    """Two groups of two shards get different data, so each group must have its own statistics."""
     x = jnp.concatenate([X[:8], 10 + 2 * X[8:]]).reshape(4, 4, 3)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("shards",))
     spec = jax.sharding.PartitionSpec("shards")

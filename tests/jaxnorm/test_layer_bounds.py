@@ -48,7 +48,7 @@ def test_gradients_of_the_bounds(key):
 
 
 def test_equal_scales_have_the_paper_s_numbers():
-    """For scales of 1, the radius is √d for layer norm, RMS norm and DyT, and 1/α if unitized."""
+    """If scales are 1, the radius is √d for layer norm, RMS norm and DyT, and 1/α if unitized."""
     ones = jnp.ones(9)
     for bounds in (shift.layer_norm_bounds(ones), shift.rms_norm_bounds(ones)):
         np.testing.assert_allclose(shift.certified_upper_bound(bounds), 6)
@@ -123,7 +123,7 @@ def test_a_wrong_bound_is_noticed(monkeypatch, key, name, part, factor):
 
 
 def test_the_steepest_unitized_layer_of_several_alphas_is_below_its_bound():
-    """The norms of Jacobians at random points are at most the bound, at many radii."""
+    """At random points of many radii, the norm of the Jacobian is at most the bound."""
     rng = np.random.default_rng(0)
     worst = 0.0
     for d in (2, 3, 8):

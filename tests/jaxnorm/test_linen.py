@@ -84,7 +84,7 @@ def test_the_choice_between_training_and_inference_must_be_made(name):
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_choice_between_training_and_inference_must_be_static(name):
-    """Under `jit`, an argument `train` of the step is traced unless it is a static argument."""
+    """Under `jit`, a step's argument `train` is traced unless it is declared static."""
     x = batch()
     layer = getattr(jaxnorm.linen, name)()
     new = getattr(jaxnorm.nnx, name)(3, rngs=nnx.Rngs(0))

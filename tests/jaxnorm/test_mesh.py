@@ -155,7 +155,7 @@ each_mesh_of_a_module = pytest.mark.parametrize(
 
 
 def each_layer(shell):
-    """Parametrize over the layers; `UnitizedBatchNorm` covers `BatchNorm`, which is marked slow."""
+    """Parametrize over layers; `UnitizedBatchNorm` covers `BatchNorm`, which is marked slow."""
     return pytest.mark.parametrize(
         "name",
         [

@@ -108,7 +108,7 @@ def test_averaged_gradients_of_microbatches_are_others():
 
 
 def test_every_one_of_three_norms_sees_the_whole_batch():
-    """Each norm depends on the norms before it; the statistics of all norms equal NumPy's."""
+    """Each of the three norms follows another one; NumPy gives the expected statistics of all."""
     x = np.random.default_rng(0).gamma(2.0, size=(8, 3)) * np.arange(1, 9)[:, None]
     layers = [BatchNorm(3, momentum=0.0, rngs=nnx.Rngs(0)) for _ in range(3)]
     model = nnx.Sequential(*[part for norm in layers for part in (norm, jnp.square)])
@@ -159,9 +159,9 @@ def test_options_have_the_effect_that_they_have_for_a_whole_batch(options, call)
 
 
 def test_gradients_flow_through_all_statistics_but_the_running_ones():
-    """The loss does not change if x is shifted or scaled, so its slope in these directions is 0.
+    """The running statistics are NaN, as if an earlier training step had diverged.
 
-    The running statistics are NaN, as after a step of training that diverged.
+    Shifting or scaling x changes no loss, so the gradient is zero in these directions.
     """
     norms = [
         BatchNorm(3, epsilon=0.0, update_running_average=False, rngs=nnx.Rngs(0)) for _ in range(2)
@@ -233,7 +233,7 @@ class Chosen(nnx.Module):
 
 @pytest.mark.parametrize(("norm", "use"), [(BatchNorm, None), (UnitizedBatchNorm, False)])
 def test_the_call_may_choose_training(norm, use):
-    """The choice of the call replaces the option of the layer, as for the whole batch."""
+    """The call's choice of training overrides the layer's option, also in microbatches."""
 
     def loss(model, x):
         return jnp.power(model(x, train=True), 3).mean()
@@ -265,7 +265,7 @@ class Stateful(nnx.Module):
 
 
 def test_the_state_of_other_layers_is_that_after_one_batch():
-    """If the state did not change, all steps would have one dropout mask and singular vector."""
+    """Without updates of the state, each step would repeat the dropout mask and singular vector."""
 
     def loss(model, x):
         return jnp.square(model(x) - 1).mean()
@@ -284,7 +284,7 @@ def test_the_state_of_other_layers_is_that_after_one_batch():
 
 
 class WithAttributes(BatchNorm):
-    """A batch norm whose own attributes have the names that a recorder might use."""
+    """A batch norm with attributes whose names a wrapper around the layer might also use."""
 
     seen = called = 7
 

@@ -37,7 +37,7 @@ def copying(shape):
 
 
 class OneKey(nnx.Rngs):
-    """Random streams that give all initializers the same key, because new keys slow tracing."""
+    """Random streams that return the same key in every call, because new keys slow tracing."""
 
     def params(self):
         return jax.random.key(0)
@@ -48,7 +48,7 @@ def shapes(build):
 
 
 def filled(build, kernel):
-    """The network with kernels `kernel(shape)`, ones as scales and variances, and all else zero."""
+    """The network with kernels from `kernel(shape)`; scales and variances are 1, all else is 0."""
     fill = {"kernel": kernel, "scale": np.ones, "var": np.ones}
     model = shapes(build)
     for path, variable in nnx.iter_graph(model):
@@ -248,7 +248,7 @@ def test_vgg_in_inference_at_unit_statistics_is_vgg_without_normalization():
     ],
 )
 def test_every_layer_starts_with_the_variance_of_he_by_a_key_of_its_own(build, monkeypatch):
-    """Flax's default initializer would halve the variance. Large networks are made smaller."""
+    """Flax's default initializer would halve the variance. Networks are cut to save time."""
     monkeypatch.setattr("jaxnorm.models._vgg.WIDTHS", (64, 4, 4, 4, 4))
     blocks = dict.fromkeys((18, 50), (1, 0, 0, 0))
     monkeypatch.setattr("jaxnorm.models._resnet.BLOCKS", blocks)
@@ -305,7 +305,7 @@ def test_depths_that_make_no_stages_are_refused(build, message):
 
 
 def test_vgg_is_its_forward_pass_in_numpy(monkeypatch):
-    """The reference has sums over shifted windows, the formula of batch norm, and 2×2 maxima."""
+    """The reference sums over shifted windows, normalizes by the formula, and takes 2×2 maxima."""
     monkeypatch.setattr("jaxnorm.models._vgg.WIDTHS", (4, 8, 6, 10, 12))
     model = filled(partial(models.VGG, 11, classes=4, hidden=()), drawn)
     x = np.random.default_rng(0).normal(size=(2, 32, 32, 3))

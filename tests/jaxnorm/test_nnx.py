@@ -177,7 +177,7 @@ def test_ghost_batches_update_the_running_statistics_by_their_average():
     ids=lambda layer: f"{layer.__module__}.{layer.__name__}",
 )
 def test_arguments_are_spelled_and_documented(layer):
-    """Each argument is in the layer's docstring, or in a docstring that this docstring names."""
+    """Each argument is documented by the layer, or by the layer that its docstring refers to."""
     documented = inspect.getdoc(layer) or ""
     if layer is not jaxnorm.nnx.BatchNorm:
         assert re.search(r"([Aa]rguments are the same as for|meaning are those of)", documented)

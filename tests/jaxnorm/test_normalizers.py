@@ -25,7 +25,7 @@ STATELESS = ("DyT", "Derf", "Unitization")
 
 
 def case(shape, seed=0):
-    """A random input, and five random numbers for each channel."""
+    """A random input x, four arrays with a number for each channel, and one gamma array."""
     rng = np.random.default_rng(seed)
     return rng.normal(size=shape) * 3 + 1, *rng.normal(size=(4, shape[-1])), rng.gamma(2.0, size=3)
 

@@ -62,7 +62,7 @@ def test_means_and_variances_of_chi_variables(dims):
 
 @pytest.mark.parametrize(("n", "m"), [(3, 8), (0, 8), (3, 0), (0, 0)])
 def test_central_moments_of_a_union(n, m):
-    """A set without samples does not change the moments, whatever its mean."""
+    """Merging an empty set changes no moment, whatever mean the empty set has."""
 
     def central(x):
         count, x = len(x), x if len(x) else np.full((1, 2), 1e9)

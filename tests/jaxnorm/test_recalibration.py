@@ -92,7 +92,7 @@ def middle(model, x, mask, row):
 @pytest.mark.parametrize("kind", [*map(vars(jaxnorm.nnx).get, NAMES), nnx.BatchNorm])
 @pytest.mark.parametrize("old", [0.0, 1e8, np.nan])
 def test_the_old_statistics_do_not_matter_even_if_the_new_ones_are_tiny(kind, old):
-    """The old statistics are 0, NaN, or so large that a sum with a variance of 10⁻⁹ loses it."""
+    """The old statistics are 0, NaN, or so large that adding a variance of 10⁻⁹ changes nothing."""
     x = np.random.default_rng(3).normal(3e-5, 3e-5, (9, 3)) * [1.0, 2.0, 0.5]
     layer = kind(3, rngs=nnx.Rngs(0))
     layer.mean[...], layer.var[...] = (jnp.full(3, old, "float32") for _ in range(2))
@@ -132,7 +132,7 @@ def test_batches_without_counted_samples_change_nothing(kind):
 
 
 def test_of_a_layer_that_is_called_twice_the_last_call_counts():
-    """Only the first call has a mask, which must not change the weight of a batch."""
+    """The mask of the first call must not change the weight of the batch for the second call."""
 
     class Twice(nnx.Module):
         def __init__(self):
@@ -158,7 +158,7 @@ def test_of_a_layer_that_is_called_twice_the_last_call_counts():
 @pytest.mark.parametrize("axis", [-1, 1])
 @pytest.mark.parametrize("mask_axis", ["no mask", "none", "of channels"])
 def test_a_mask_of_samples_counts_their_pixels(axis, mask_axis):
-    """The masks have no axis of channels, or an axis of size 1 in the place of the channels."""
+    """Masks have no channel axis, or a channel axis of size 1."""
     rng = np.random.default_rng(2)
     batches = [rng.gamma(2.0, k, (4, *spatial, 3)) for k, spatial in ((1, (2, 5)), (4, (1, 3)))]
     masks = np.array([[True, False, True, True], [False, False, True, False]])
@@ -181,7 +181,7 @@ def test_a_mask_of_samples_counts_their_pixels(axis, mask_axis):
 
 
 def test_options_of_the_plan_are_those_of_the_layers():
-    """Every option of the layers that recalibration could ignore is tested above."""
+    """Each layer option that recalibration could ignore has a factor in the tests above."""
     left_out = {"dtype", "param_dtype", "epsilon", "use_scale", "use_bias"}
     assert set(numpy_layers.COMMON) - left_out == set(FACTORS) - {"masked"}
 
@@ -210,7 +210,7 @@ BATCHES = np.random.default_rng(6).gamma(2.0, size=(3, 8, 4)).astype("float32") 
 
 
 def assert_statistics(norm, seen):
-    """Assert that `norm` has the statistics of `seen`, with samples on the second to last axis."""
+    """Assert that `norm` has the mean and variance of `seen` over the second to last axis."""
     np.testing.assert_allclose(norm.mean[...], seen.mean(-2), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(norm.var[...], seen.var(-2), rtol=1e-3, atol=1e-5)
 
@@ -298,7 +298,7 @@ def test_layers_of_an_ensemble(layer):
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_batches_over_different_numbers_of_shards(layer):
-    """The weight of a batch is its number of samples on all shards, not on one shard."""
+    """A batch is weighted by its samples on all shards together."""
     norm = layer(4, axis_name="shards", rngs=nnx.Rngs(0))
     x = BATCHES.reshape(24, 4)
     call = nnx.vmap(lambda norm, x: norm(x), in_axes=(None, 0), axis_name="shards")
@@ -344,7 +344,7 @@ def test_groups_of_shards_have_statistics_and_counts_of_their_own(name):
 
 
 def test_a_mask_of_elements_for_the_batch_norm_of_flax():
-    """Flax also accepts a mask of single elements, so every feature has its own count."""
+    """In Flax, a mask may select single elements, so features have different counts."""
     rng = np.random.default_rng(7)
     masks = rng.random(BATCHES.shape) < np.array([[[0.2]], [[0.5]], [[0.9]]])
     norm = nnx.BatchNorm(4, rngs=nnx.Rngs(0))
@@ -358,7 +358,7 @@ def test_a_mask_of_elements_for_the_batch_norm_of_flax():
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_model_that_records_its_activations(layer):
-    """The call adds a variable, which must not enter the next batch or remain in the model."""
+    """A call of the model adds a variable, which recalibration must remove after each batch."""
 
     class Recording(nnx.Module):
         def __init__(self):
@@ -391,7 +391,7 @@ def test_features_may_be_sharded_over_an_explicit_mesh():
 
 @pytest.mark.parametrize("kind", [*map(vars(jaxnorm.nnx).get, NAMES), nnx.BatchNorm])
 def test_arrays_may_have_been_pruned(kind):
-    """Only the arrays are smaller; `num_features` is still 5."""
+    """The arrays have three channels, although `num_features` is still 5."""
     norm, x = kind(5, rngs=nnx.Rngs(0)), np.random.default_rng(0).normal(3, 2, (6, 3))
     for _, variable in nnx.iter_graph(norm):
         if isinstance(variable, nnx.Variable):

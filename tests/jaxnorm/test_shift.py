@@ -148,7 +148,7 @@ def test_the_gradient_pulls_every_sample_to_its_partner():
 
 @pytest.mark.parametrize("features", [(), (3,), (2, 2)])
 def test_gradients_of_many_samples_with_ties(features):
-    """Some samples are equal. The gradients sum to the gradient for a common shift."""
+    """Some samples are equal. The gradients sum to the derivative for a common shift."""
     rng = np.random.default_rng(2)
     x, y = (np.maximum(rng.normal(size=(100, *features)), 0) for _ in range(2))
     y = y + np.where(rng.uniform(size=y.shape) < 0.5, 0.01, -0.01)
@@ -165,7 +165,7 @@ def test_gradients_of_many_samples_with_ties(features):
 @pytest.mark.parametrize("features", [(3,), (2, 3)])
 @pytest.mark.parametrize("m", [5, 7])
 def test_the_form_for_an_accelerator_has_the_distance_and_the_gradient(m, features, platform):
-    """On accelerators, another function than on CPUs sorts along the first of several axes."""
+    """If there are several axes, accelerators sort the first one by another function than CPUs."""
     rng = np.random.default_rng(3)
     x, y = rng.normal(size=(7, *features)), rng.normal(0.5, 2, (m, *features))
     alone = as_on(platform, emd_1d)(jnp.asarray(x), jnp.asarray(y))
@@ -217,7 +217,7 @@ def sliced(key, x, y):
 
 @pytest.mark.parametrize("distance", [emd, emd_1d, paired_upper_bound, emd_sliced])
 def test_distances_far_from_the_origin(distance, key):
-    """Multiples of 1/16 near 2¹⁹ are exact in float32, but their products are not."""
+    """Near 2¹⁹, float32 holds multiples of 1/16 exactly, but not their products."""
     x, y = jnp.round(16 * jax.random.normal(key, (2, 40, 3), "float32")) / 16
     if distance is emd_sliced:
         distance = partial(sliced, key)
@@ -236,7 +236,7 @@ def test_nan_in_a_feature_stays_there_under_jit():
 
 @pytest.mark.parametrize("infinity", [np.inf, -np.inf])
 def test_an_infinite_element_makes_its_feature_infinite_under_jit(infinity):
-    """The sorting network pads the three rows to four."""
+    """Three rows are padded to four by the sorting network."""
     x, y = np.random.default_rng(0).normal(3, 1, (2, 3, 2))
     x[1, 0] = infinity
     expected = [np.inf, scipy.stats.wasserstein_distance(x[:, 1], y[:, 1])]

@@ -43,7 +43,7 @@ ALPHAS = {
 
 @cache
 def pairs(dims):
-    """`PAIRS` pairs of samples of five kinds, at scales from 0.01 to 100, and their distances."""
+    """`PAIRS` pairs of samples with their distances, from five kinds, at scales 0.01 to 100."""
     rng = np.random.default_rng(dims)
     shape = (N, dims)
 
@@ -211,7 +211,7 @@ def test_equation_5_fails_where_outputs_exceed_its_radius():
 
 
 def test_bounds_from_moments_by_hand():
-    """The variances (1, 2) and (3, 4) sum to 3 and 7; the distance of the means is 5."""
+    """The variances sum to 1 + 2 = 3 and 3 + 4 = 7, and the means have the distance 5."""
     mean_x, var_x, mean_y, var_y = jnp.array([[3.0, 4.0], [1.0, 2.0], [0.0, 0.0], [3.0, 4.0]])
     moments = mean_x, var_x, mean_y, var_y
     np.testing.assert_allclose(moment_upper_bound(*moments), 3 + 7 + 5 + 2)
@@ -305,7 +305,7 @@ def test_powers_of_half_precision_are_rounded_once(dtype, p, radius):
 
 
 def test_bounds_of_unitized_outputs_by_hand():
-    """The norms are 0.5 and 4 in x, and 2 in y; the alphas are 0.5 and 0.25."""
+    """Samples of x have norms 0.5 and 4, the sample of y has norm 2; alpha is 0.5 and 0.25."""
     alpha = jnp.array([0.5, 0.25])
     x, y = jnp.array([[0.3, 0.4], [0.0, -4.0]]), jnp.array([[2.0, 0.0]])
     stated = (unitized_upper_bound, sharp_unitized_upper_bound, interpolated_upper_bound)

@@ -74,9 +74,9 @@ def test_a_large_mean_leaves_the_float32_variance_intact(mean):
 
 
 def outlying(shape, mean, size, places, dtype):
-    """Normal samples of deviation 1, with outliers of size `size` at `places`.
+    """Normal samples of deviation 1, some of which (`places`) are moved by `size`.
 
-    Outliers have random signs, or one sign if they are the samples whose mean is the shift.
+    Outliers at the samples whose mean is the shift have one sign; others have random signs.
     """
     random = np.random.default_rng([*shape, int(mean), int(size)])
     x = random.normal(mean, 1.0, shape).astype(np.float32)
@@ -94,7 +94,7 @@ def outlying(shape, mean, size, places, dtype):
 
 
 def _slice_places(shape):
-    """The indices of the samples whose mean is the shift, which is subtracted from all samples."""
+    """The indices of those samples whose mean is subtracted from all samples as the shift."""
     index = jnp.arange(np.prod(shape[:-1]), dtype=jnp.float32).reshape(*shape[:-1], 1)
     return np.asarray(spread_slice(index), int).ravel()
 
@@ -358,7 +358,7 @@ def test_a_constant_is_merged_in_either_order(scale):
 
 @pytest.mark.parametrize(("unit", "place"), [(1e-12, 0), (1, 0), (1e12, 0), (0, 1e15), (0, -1e15)])
 def test_sets_of_unlike_spreads_or_places_are_merged_in_either_order(unit, place):
-    """The square of the largest merged variance overflows float32."""
+    """The largest of the merged variances has a square that overflows float32."""
     large = place + unit * np.array([[-3.0], [0.0], [0.0], [3.0]])
     small = np.array([[-1.0], [1.0]])
     both = np.concatenate([small, large])
@@ -373,7 +373,7 @@ def test_sets_of_unlike_spreads_or_places_are_merged_in_either_order(unit, place
 
 @pytest.mark.parametrize("unit", [1e-25, 1e25])
 def test_a_merged_set_whose_variance_underflowed_or_overflowed_has_no_known_shape(unit):
-    """Neither set is constant, but one variance is 0 or NaN in float32."""
+    """Both sets vary, but in float32 one of their variances is 0 or NaN."""
     x = np.random.default_rng(1).gamma(2.0, size=(9, 1))
     parts = [(moments(jnp.asarray(part, "float32")), len(part)) for part in (x[:4], unit * x[4:])]
     for (a, n), (b, m) in (parts, parts[::-1]):

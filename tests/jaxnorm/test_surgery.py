@@ -193,7 +193,7 @@ def test_recalibration_reaches_every_layer_and_changes_nothing_else():
 
 @pytest.mark.parametrize("norm", [nnx.BatchNorm, jaxnorm.nnx.BatchNorm, UnitizedBatchNorm])
 def test_a_batch_counts_for_what_each_layer_saw_of_it(norm):
-    """Batches may have leaves of different lengths, scalars and masks."""
+    """A batch may be a tree with leaves of different lengths, with numbers and with masks."""
 
     class Masked(nnx.Module):
         def __init__(self):
@@ -311,9 +311,9 @@ def test_parts_of_batch_norm_are_folded_as_they_are(parts):
 @pytest.mark.parametrize("recentering", [True, False])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_folded_layer_is_its_formula_in_numpy(recentering, rescaling, use_bias, dtype):
-    """The bias of the layer, and the statistics and parameters of the norm, differ from 0 and 1.
+    """All parameters and statistics of the layer and the norm are neither 0 nor 1.
 
-    The kernel and the bias are rounded once.
+    Folding must round the kernel and the bias only once.
     """
     rng = np.random.default_rng(0)
     layer: Any = nnx.Linear(30, 4, param_dtype=dtype, rngs=nnx.Rngs(0))
@@ -521,7 +521,7 @@ def test_layers_of_a_model_without_values_are_replaced(old):
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("norm", [nnx.BatchNorm, jaxnorm.nnx.BatchNorm, UnitizedBatchNorm])
 def test_a_layer_with_its_own_call_is_refused(norm: Any):
-    """A replacement, or a folded layer, would not do what the layer's own call does."""
+    """The layer's own call adds a ReLU, which a replaced or folded layer would leave out."""
 
     class Activated(norm):
         def __call__(self, x):
@@ -544,7 +544,7 @@ def test_a_layer_with_its_own_call_is_refused(norm: Any):
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_dense_layer_with_an_adapter_is_not_folded():
-    """Folding would not scale the output of the adapter."""
+    """If the layer were folded, its adapter's output would not be scaled."""
     rngs = nnx.Rngs(0)
     layer = nnx.LoRALinear(3, 4, lora_rank=2, rngs=rngs)
     with pytest.raises(

@@ -87,7 +87,7 @@ READERS = {
 
 
 def numbers(model):
-    """The model's attributes that are no variables, and copies of the values of its variables."""
+    """The graph of the model, and copies of the values of its variables."""
     graph, state = nnx.split(model)
     state = jax.tree.map(
         lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x,
@@ -254,7 +254,7 @@ def test_a_tracker_says_how_far_since_the_last_call(key):
 
 
 def test_a_tracker_measures_as_many_samples_as_it_is_told_since_its_last_call():
-    """Only the last two of four samples move."""
+    """The first two of the four samples are always 0."""
     tracker = Tracker(lambda state, x: {"a": state * x}, jnp.array([[0.0], [0], [1], [1]]), exact=2)
     tracker.update(0.0)
     seconds = 0.0

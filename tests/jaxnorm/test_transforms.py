@@ -140,7 +140,7 @@ def test_averaged_weights_need_their_own_statistics():
 @pytest.mark.parametrize("function", layer_functions())
 @pytest.mark.parametrize("shape", ["n, 3", "n, 4, 4, 3", "n, h, w, 3"])
 def test_training_is_exported_for_any_batch_size(function, shape):
-    """If the batch size is known, statistics subtract the mean of only a part of the batch."""
+    """Only for a known batch size, the mean of a part of the batch is subtracted first."""
     alpha = (0.5,) if function is jaxnorm.unitized_batch_norm else ()
     exported = jax.export.export(jax.jit(lambda x: function(x, *alpha)))(
         jax.ShapeDtypeStruct(jax.export.symbolic_shape(shape), "float32")
