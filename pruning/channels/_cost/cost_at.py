@@ -1,8 +1,8 @@
 """Computes the cost of a network at any widths of its channel groups, from one traced program.
 
-The width of a group is its number of channels, and the size of an axis is a linear function of the
-widths. Therefore the cost of a product, of a convolution or of a parameter is a product of linear
-functions of the widths.
+The size of each axis of each array is a linear function of the groups' widths, that is, of their
+numbers of channels. Therefore the cost of a product, of a convolution or of a parameter is a
+product of linear functions of the widths.
 """
 
 import math
@@ -38,10 +38,10 @@ def cost_at(
 ) -> Callable[[Widths], Cost]:
     """A function that returns the cost of the network at given numbers of channels per group.
 
-    The returned cost equals the result of `cost` for the smaller network, but the smaller network
-    is not traced. If a product reads only a part of the channels of a group, the count assumes that
-    the part loses the same fraction of its channels as the group. If a `cond` has several branches,
-    the function counts the branch that is most expensive at the original widths. If a norm reads
+    The function returns the same cost as `cost` for the smaller network, without tracing this
+    network. A product may read only a part of a group's channels. The count assumes that this part
+    loses the same fraction of its channels as the group. If a `cond` has several branches, the
+    function counts the branch that is most expensive at the original widths. If a norm reads
     removed channels, `resized` adds operations for the removed channels, which `cost_at` does not
     count. With `batch_sizes`, every call of the returned function compiles the smaller network by
     `resized`, and times this network as `cost` does.
@@ -107,7 +107,7 @@ def check_widths(groups: Sequence[ChannelGroup], widths: Widths) -> None:
 
 
 class Products:
-    """Products of sizes of axes, as functions of the widths of groups."""
+    """Products of sizes of axes, computed from the widths of groups."""
 
     def __init__(
         self, channels: TracedChannels, groups: Sequence[ChannelGroup], products: Sequence[Product]

@@ -24,7 +24,7 @@ CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
 
 class WidthCost(NamedTuple):
-    """The cost of the network at one width of a group, and whether this width saves enough."""
+    """The network's cost at one `width` of a group; `worth` says if this width saves enough."""
 
     width: int
     cost: float
@@ -37,7 +37,7 @@ Measure = Callable[[Sequence[Executable]], Sequence[float]]
 def compiled_flops(programs: Sequence[Executable]) -> list[float]:
     """The number of floating-point operations of each program, as the compiler counts them.
 
-    No program runs, so the number only roughly predicts the time.
+    The programs do not run, so their counts predict the running time only roughly.
 
     Raises:
       ValueError: The compiler does not report a number of operations.
@@ -48,7 +48,7 @@ def compiled_flops(programs: Sequence[Executable]) -> list[float]:
 def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
     """The number of bytes that each program reads and writes, as the compiler counts them.
 
-    No program runs, so the number only roughly predicts the time.
+    The programs do not run, so their counts predict the running time only roughly.
 
     Raises:
       ValueError: The compiler does not report a number of bytes.
@@ -59,9 +59,9 @@ def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
 def compiled_cycles(programs: Sequence[Executable]) -> list[float]:
     """The number of cycles of each program, as a TPU's compiler estimates them.
 
-    No program runs, so the number only roughly predicts the time. A TPU computes in tiles of 128
-    channels. The estimated cycles depend on the number of tiles; the numbers of operations and
-    bytes do not. The cycles of a kernel inside a loop count once.
+    The programs do not run, so their counts predict the running time only roughly. A TPU computes
+    in tiles of 128 channels. The estimated cycles depend on the number of tiles, unlike the results
+    of `compiled_flops` and `compiled_bytes`. The cycles of a kernel inside a loop count once.
 
     Raises:
       ValueError: The compiler estimates no cycles. Compilers for CPUs and GPUs do not estimate
@@ -100,7 +100,7 @@ def widths_for(
     calls on the present device. For another device, pass shapes on a topology of
     `jax.experimental.topologies` as `jax.ShapeDtypeStruct(..., sharding=...)`, and choose a measure
     that uses the compiler's count instead of a time. For a TPU, use `compiled_cycles`.
-    `compiled_flops` and `compiled_bytes` do not take tiles into account.
+    `compiled_flops` and `compiled_bytes` ignore that hardware computes whole tiles of channels.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.

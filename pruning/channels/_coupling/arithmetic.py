@@ -1,9 +1,9 @@
 """Maps channel ids of operands to channel ids of results, for primitives with arithmetic.
 
-After removal, a sum over channels lacks the terms of the removed channels, so these terms must be
-zero, or equal to each other. If the terms are equal but not zero, `resized` adds the missing terms
-to the sum. The rule of a sum records which arrays must be zero or equal at removed channels. If no
-parameters make an array zero or equal, the rule forbids the removal of the channels.
+After channels are removed, a sum over channels lacks their terms. These terms must be zero, or all
+equal; terms that are equal but not zero are added to the sum by `resized`. The rule of a sum
+records which arrays must have zero or equal elements at removed channels. If no parameters can make
+these elements zero or equal, the rule forbids the removal.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,43 +32,43 @@ The function is called as `zero(eqn, sets, values, result)`.
 
 
 def never(*_: Any) -> None:
-    """Return None: no parameters make the result zero, even if all operands are zero."""
+    """Return None: there are no parameters that make the result zero."""
     return
 
 
 def same(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The parameters that make the result zero, as the primitive's function `axes` found them."""
+    """The parameters that make the result zero, as the rule's function `axes` stored them."""
     return result.zero
 
 
 def any_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The result is zero if any operand is zero, as for a product."""
+    """The parameters that make at least one operand zero, and so the result, as for a product."""
     return sets.any_zero(values, result.axes)
 
 
 def all_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The result is zero if all operands are zero, as for a sum."""
+    """The parameters that make all operands zero, and so the result, as for a sum."""
     return sets.all_zero(values, result.axes)
 
 
 def first_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The parameters that make the first operand and so the result zero, as for a quotient."""
+    """The parameters that make the first operand zero, and so the result, as for a quotient."""
     return sets.zero_at(values[0], result.axes)
 
 
 def cases_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The result is zero if all operands after the first are zero.
+    """The parameters that make all operands after the first zero, and so the result.
 
-    The first operand selects one of the other operands.
+    The first operand only selects one of the others.
     """
     return sets.all_zero(values[1:], result.axes)
 
 
 def extremum(sign: int) -> Zeros:
-    """The rule of a maximum (`sign` is 1) or of a minimum (`sign` is −1).
+    """The function for the parameters that make a maximum (`sign` 1) or minimum (−1) zero.
 
-    A maximum is zero if all array operands are zero, and no operand that is a number is above zero.
-    For a minimum, no number may be below zero.
+    A maximum is zero if all its arrays are zero and none of its constant numbers is positive. A
+    minimum is zero if all its arrays are zero and none of its constant numbers is negative.
     """
 
     def zero(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
@@ -83,17 +83,17 @@ def elementwise(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
 
 
 def reduce(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
-    """The channel ids of the remaining axes; channels along reduced axes cannot be removed."""
+    """The channel ids of the remaining axes; a reduced axis can lose no channels."""
     return _reduce_axes(eqn, sets, values, lambda value: False)
 
 
 def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     """The channel ids of the remaining axes after a sum.
 
-    Channels along summed axes can only be removed if removed channels add zero to the sum.
+    Channels along a summed axis can be removed if their terms in the sum are zero.
 
-    If the sum runs over channels of only one axis, the removed channels may also have one common
-    nonzero value, which `resized` adds to the sum once for each removed channel.
+    If only one summed axis has removable channels, these terms may also have one common nonzero
+    value, which `resized` adds to the sum once for each removed channel.
     """
 
     def summable(value: ChannelIds) -> bool:
@@ -123,15 +123,15 @@ def _reduce_axes(
 
 
 def _positions(eqn: Equation) -> list[int]:
-    """The axes that an equation reduces, without the names of axes of a mesh."""
+    """The numbers of the axes that an equation reduces; names of mesh axes are left out."""
     return [int(k) for k in eqn.params.get("axes", ()) if isinstance(k, int | np.integer)]
 
 
 def _is_weight(sets: UnionFind, value: ChannelIds, others: Sequence[Vector]) -> bool:
-    """Whether a sum runs over channels of a weight that is zero at removed channels.
+    """Whether a sum over channels has a weight in its terms that is zero at removed channels.
 
-    The weight may be multiplied by other values before the sum. Any other sum over channels is
-    taken to be part of a norm, which divides by the whole width.
+    The weight may be multiplied by other values before the sum. Any other sum over channels counts
+    as a part of a norm, which divides by the whole width.
     """
     return value.zero is not None and (value.given or any(map(sets.removable, others)))
 
@@ -144,8 +144,8 @@ def over_devices(
 ) -> Results:
     """The channel ids of the results of a collective, which combines the arrays of several devices.
 
-    Because each device has all channels, a collective sums over no channels. If `jax.vmap` binds
-    the axis name of a collective, the collective becomes a reduction of the batched arrays.
+    Because each device has all channels, a collective sums over no channels. If `jax.vmap` has
+    bound the axis name, the collective instead reduces an axis of the batched arrays.
     """
     if _positions(eqn):
         return _reduce_axes(eqn, sets, values, summable)
@@ -188,7 +188,7 @@ def reduce_window(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Result
 
 
 def unpadded(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The maximum or minimum of zeros over windows without padding is zero."""
+    """The parameters that make the result over windows zero; None if the windows are padded."""
     return None if np.any(eqn.params["padding"]) else result.zero
 
 
@@ -201,8 +201,8 @@ def ragged_dot(
 ) -> Results:
     """The channel ids of a product that multiplies each group of rows by its own matrix.
 
-    `sizes` has the number of rows in each group, such as the tokens of each expert. Removals along
-    the axes of rows and of groups are forbidden.
+    `sizes` has the number of rows in each group, such as the tokens of each expert. Channels along
+    the axes of rows and of groups cannot be removed.
     """
     numbers = eqn.params["ragged_dot_dimension_numbers"]
     (rows,), dropped = numbers.lhs_ragged_dimensions, tuple(numbers.rhs_group_dimensions)
@@ -219,7 +219,7 @@ def ragged_dot(
 def _product(
     sets: UnionFind, a: ChannelIds, b: ChannelIds, numbers: Any, dropped: Sequence[int] = ()
 ) -> Results:
-    """The channel ids of a product, whose result does not have the axes `dropped` of `b`."""
+    """The channel ids of a product of `a` and `b`; the result lacks the axes `dropped` of `b`."""
     (contract_a, contract_b), (batch_a, batch_b) = numbers
     for i, j in zip(contract_a, contract_b, strict=True):
         _contract(sets, (a, a.axes[i]), (b, b.axes[j]))
@@ -264,9 +264,9 @@ def convolution(eqn: Equation, sets: UnionFind, x: ChannelIds, kernel: ChannelId
 
 
 def smaller_convolution(eqn: Equation, remain: Remain, values: Values, results: Values) -> Options:
-    """The parameters of a convolution of smaller arrays.
+    """The parameters of a convolution whose operands have lost channels.
 
-    A depthwise convolution has one group for each remaining channel.
+    A depthwise convolution gets as many feature groups as channels remain.
     """
     features = values[0].axes[eqn.params["dimension_numbers"].lhs_spec[1]]
     depthwise = eqn.params["feature_group_count"] == features.size
@@ -274,10 +274,10 @@ def smaller_convolution(eqn: Equation, remain: Remain, values: Values, results: 
 
 
 def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds, Vector]) -> None:
-    """Unite the summed channel ids of two factors if one factor is zero at removed channels.
+    """Unite the ids of a summed axis in both factors if one factor is zero at removed channels.
 
-    If neither factor is zero there, forbid the removal of the summed channels, because it would
-    change the sum. For example, the sums in a norm, a mean or attention forbid removals.
+    If both factors may be nonzero there, removal would change the sum, so it is forbidden. For
+    example, the sums in norms, means and attention forbid removals.
     """
     zero = [(value, axis) for value, axis in (a, b) if value.zero is not None]
     if not zero or any(is_free(axis) for _, axis in (a, b)):

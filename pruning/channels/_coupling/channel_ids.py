@@ -80,13 +80,12 @@ Values = Sequence[ChannelIds]
 class Pinned(NamedTuple):
     """The reason why channel ids are pinned: an equation, or an input or output of the program.
 
-    The last of `equations` pins the ids. The calls, branches and loops around this equation come
-    before it, outermost first. `axes` lists the parameters' axes that have pinned ids, and `new`
-    those of these axes that have ids that were not `normed` before. If `normed` is true, `resized`
-    can remove the channels, but the model itself cannot run with fewer channels, because the
-    equation sums over activations, as a norm does, or has a constant that varies along the
-    channels. If an input or output of the program pins the ids, `name` is the name and path of this
-    input or output.
+    The last of `equations` pins the ids. The tuple begins with the calls, branches and loops around
+    this equation, outermost first. `axes` lists the axes of parameters that have pinned ids, and
+    `new` lists those of them with an id that was not `normed` before. If `normed` is true, only
+    `resized` can run the model with fewer channels, because the equation sums over activations, as
+    a norm does, or has a constant that varies along the channels. If an input or output of the
+    program pins the ids, `name` is the name and path of this input or output.
     """
 
     equations: tuple[Equation, ...]
@@ -102,9 +101,9 @@ class Requirement(NamedTuple):
     `parameters` are the parameters that make the array zero or uniform. The last of `equations` is
     the equation with this requirement. `given` has the same meaning as in `ChannelIds`. If a
     product sums over an axis of a weight, `incoming` has the numbers of the parameters' axes from
-    which the axis is made. For all other requirements, `incoming` is None. If the array must be
-    nonzero, `finite` says whether the result is finite even if the parameters are zero. For
-    example, the array may be under a root, or may always be positive, such as a sum of exp(x).
+    which the axis is made. Otherwise, `incoming` is None. If the array must be nonzero, `finite`
+    says whether the result is finite even if the parameters are zero. For example, the array may be
+    under a root, or may always be positive, such as a sum of exp(x).
     """
 
     ids: Vector
@@ -248,7 +247,7 @@ class UnionFind:
     def pin(
         self, ids: Vector, equations: tuple[Equation, ...] = (), name: tuple[str, str] | None = None
     ) -> Vector:
-        """Forbid the removal of the channels `ids`, and record the reason.
+        """Forbid the removal of the channels with the given `ids`, and record the reason.
 
         The reason is `name` or `equations`; by default, the equations that are being evaluated.
         """
@@ -261,7 +260,7 @@ class UnionFind:
         return np.where(roots == FREE, FIXED, ids)
 
     def new_pinned(self, count: int, name: tuple[str, str] | None = None) -> Vector:
-        """New ids that forbid the removal of every channel with which they are united.
+        """New ids for `count` indices; a channel whose ids are united with them cannot be removed.
 
         The recorded reason is the input or output `name`, or the equation that is being evaluated.
         """
@@ -270,7 +269,7 @@ class UnionFind:
     def pin_like(self, axes: Sequence[Vector], count: int) -> Vector:
         """`count` copies of one id whose channel cannot be removed.
 
-        The id is the first in `axes` that has a recorded reason, or `FIXED`.
+        This id is the first one in `axes` whose reason is recorded, or else `FIXED`.
         """
         ids = np.concatenate([fixed(1), *axes])
         return np.repeat(ids[np.argmax(self.reasons[ids] >= 0)], count)
@@ -292,7 +291,7 @@ class UnionFind:
     ) -> None:
         """Record that `equations` or `name` forbid the removal of `ids`, or make `ids` `normed`.
 
-        `name` is an input or output of the program.
+        `name` is the kind and path of an input or output of the program.
         """
         roots = self.find(ids)
         if self.settled or not (roots > FIXED).any():
@@ -328,9 +327,9 @@ class UnionFind:
             )
 
     def union_all(self, values: Values, shape: Sequence[int]) -> tuple[Vector, ...]:
-        """The channel ids of an elementwise result of this `shape`, from the operands `values`.
+        """The channel ids of an array of this `shape`, made elementwise from `values`.
 
-        Scalars and axes of size 1 are broadcast.
+        Operands that are scalars, or whose axis has size 1, are broadcast.
         """
 
         def united(k: int, n: int) -> Vector:
@@ -365,7 +364,7 @@ class UnionFind:
         return reduce(_either, (zero for zero in zeros if zero is not None), None)
 
     def uniform(self, values: Values) -> Zero:
-        """The parameters that must be zero to make each array uniform along removable channels."""
+        """The parameters that, if zero, make each array uniform along removable channels."""
 
         def one(value: ChannelIds) -> Zero:
             varies = value.zero is None and any(map(self.removable, value.axes))
@@ -376,14 +375,14 @@ class UnionFind:
     def requirement_of(
         self, value: ChannelIds, ids: Vector, *, weight: bool = False
     ) -> Requirement:
-        """The requirement that `value` is zero at the channels `ids`, or has equal elements there.
+        """The requirement that `value` has zeros, or else equal elements, at the channels `ids`.
 
         Equal elements are required if no parameters make `value` zero. If `weight` is true, `value`
         is a weight, and a product sums over its axis with these ids. A weight may be computed from
-        several parameters, for example as their sum, which unites the ids of these parameters. At
-        the first product with the weight, no ids of activations are united with the ids of the
-        weight yet. Therefore, at this product, all axes with these ids are axes of parameters, and
-        `incoming` lists all of them.
+        several parameters, for example as their sum, which unites their ids. At the first product
+        with the weight, no ids of activations are united with the ids of the weight yet. Therefore,
+        at this product, all axes with these ids are axes of parameters, and `incoming` lists all of
+        them.
         """
         parameters = value.uniform if value.zero is None else value.zero
         if not weight:

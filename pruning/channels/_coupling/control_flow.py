@@ -60,9 +60,9 @@ def ids_of_constant(array: Leaf) -> ChannelIds:
 
 
 def equation_ids(sets: UnionFind, eqn: Equation, operands: Values) -> Ids:
-    """The channel ids of the arguments of an equation's programs, and of the equation's results.
+    """The channel ids of the arguments of the programs in an equation, and of its results.
 
-    The attribute `uniform` of `ChannelIds` passes through `jit`, but not through other calls,
+    The attribute `uniform` of the operands reaches the results of a `jit`, but not of other calls,
     branches and loops.
     """
     call, inner = call_of(eqn), subprograms(eqn)
@@ -84,10 +84,7 @@ def equation_ids(sets: UnionFind, eqn: Equation, operands: Values) -> Ids:
 
 
 def cond_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
-    """The channel ids of the results of a `cond`.
-
-    The channel ids of the results of all branches are united.
-    """
+    """The channel ids of the results of a `cond`; those of its branches are united."""
     index, *operands = values
     branches = eqn.params["branches"]
     results = [evaluate(branch, sets, operands) for branch in branches]
@@ -148,7 +145,7 @@ def _reshard(
     specs: Sequence[Any],
     variables: Sequence[Variable],
 ) -> list[ChannelIds]:
-    """The channel ids of arrays that enter or leave a `shard_map`.
+    """The channel ids of `values`, after these arrays enter or leave a `shard_map`.
 
     `variables` stand for the arrays after they have entered or left the `shard_map`. An array
     inside a `shard_map` is the part of one device, so its shape may differ from the shape outside.
@@ -181,10 +178,10 @@ def while_parts(eqn: Equation, values: Sequence[T]) -> tuple[list[T], list[T], l
 def _settle_carry(
     sets: UnionFind, start: Values, body: Callable[[list[ChannelIds]], list[ChannelIds]]
 ) -> tuple[list[ChannelIds], list[ChannelIds]]:
-    """The channel ids of a loop's carry at every step, and of the results of the loop's body.
+    """The channel ids of a loop's carry, equal at every step, and of the results of its body.
 
-    The body is the same program at every step. Therefore the body is evaluated again until the
-    facts about the carry no longer change.
+    The body is one program for all steps. Therefore it is evaluated on channel ids again until the
+    facts about the carry stay the same.
     """
 
     def known(values: list[ChannelIds]) -> list[Any]:

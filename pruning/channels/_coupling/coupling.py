@@ -236,7 +236,7 @@ def _input_ids(
 ) -> ChannelIds:
     """The channel ids of an input; only channels of a state can be removed.
 
-    A state is zero at removed channels.
+    At the removed channels, a state is zero.
     """
     if state:
         return ChannelIds(tuple(map(sets.new, shape)), frozenset({(number,)}))

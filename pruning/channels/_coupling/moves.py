@@ -163,8 +163,7 @@ def smaller_slice(eqn: Equation, remain: Remain, values: Values, results: Values
 def _part(sets: UnionFind, whole: Vector, part: Vector) -> Vector:
     """The channel ids of a `part` of an axis.
 
-    If the part is a single channel, the channel cannot be removed, because a part must not be
-    empty.
+    A part that is a single channel must not become empty, so its channel cannot be removed.
     """
     return sets.pin(part) if part.size == 1 < whole.size else part
 
@@ -172,7 +171,7 @@ def _part(sets: UnionFind, whole: Vector, part: Vector) -> Vector:
 def _in_blocks(sets: UnionFind, axis: Vector, start: int, limit: int, stride: int) -> Vector:
     """The channel ids of `axis`, united within each block of `stride` consecutive channels.
 
-    If the slice does not read exactly one channel of each block, no channel can be removed.
+    If the slice does not read one channel of each block, none of the channels can be removed.
     """
     if axis.size % stride or start >= stride or limit <= axis.size - stride + start:
         return sets.pin(axis)

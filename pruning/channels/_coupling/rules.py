@@ -1,7 +1,7 @@
 """A table of facts about primitives, with one row for each primitive.
 
-Most analyses of traced programs in `pruning` use the table. A row says which axes of operands and
-results correspond, under which conditions results are zero or equal along channels, and which
+Most analyses of traced programs in `pruning` use the table. A row says which axes of the operands
+and of the results correspond. It also says when results are zero or equal along channels, and which
 operands must not be zero. The row also gives the parameters of the primitive for smaller shapes,
 and says whether the primitive is a product with a kernel, a sum or a scale. To add a primitive, add
 a row to the table. The test `tests/pruning/test_rows.py` compares nearly all rows with results of
@@ -86,7 +86,7 @@ class Rule(NamedTuple):
 
     @property
     def rearranges(self) -> bool:
-        """Whether the result has the elements of the first operand, up to their layout and sign."""
+        """Whether the result's elements are those of the first operand, up to layout and sign."""
         return self.layout or self.signs == (-1,)
 
     def singular_operands(self, eqn: Equation, numbers: Numbers) -> tuple[int, ...]:

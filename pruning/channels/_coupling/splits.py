@@ -13,7 +13,7 @@ Readers = dict[Variable, list[Equation]]
 
 
 def splits_of(program: Program) -> dict[int, Split]:
-    """A `Split` for each reshape of a program, by Python's `id()` of the equation."""
+    """For each reshape of a program, by Python's `id()` of its equation, a `Split`."""
     readers: Readers = {}
     for eqn in program.eqns:
         for variable in eqn.invars:
@@ -22,7 +22,7 @@ def splits_of(program: Program) -> dict[int, Split]:
     reshapes = {id(eqn): eqn for eqn in program.eqns if eqn.primitive is p.reshape_p}
 
     def needed(eqn: Equation) -> list[int]:
-        """The axes along which the equation reads one index, as in `h[..., 0]`, or a maximum."""
+        """The axes from which the equation reads one index, as in `h[..., 0]`, or a maximum."""
         rule, name = rule_of(eqn), eqn.primitive.name
         if name == "unstack":
             return [eqn.params["axis"]]

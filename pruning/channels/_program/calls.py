@@ -1,4 +1,4 @@
-"""Finds the programs that an equation calls, in both of JAX's formats of traced calls.
+"""Finds the programs that an equation calls, in the old and the new format of JAX's calls.
 
 A call is an equation that only runs another program, such as `jit`, `jax.checkpoint` or a function
 with a custom derivative rule. The called program is a parameter of the equation. With the flags
@@ -83,7 +83,7 @@ _EXPANDED: WeakKeyDictionary[Any, Program | None] = WeakKeyDictionary()
 def _expand(primitive: Any) -> Program | None:
     """The program of a `HiPrim`; None if `expand` is missing or an operand is not an array.
 
-    The program is cached, so every call with the same primitive returns the same object.
+    The program is cached, so a primitive always has the same program object.
     """
     if primitive not in _EXPANDED:
 
@@ -178,7 +178,7 @@ def is_floating(x: Leaf) -> bool:
 def trace(function: Apply, *arguments: Tree) -> tuple[Program, Tree]:
     """The traced program of a function, and the shapes of the function's result.
 
-    Scans are traced without the flag `jax_scan3`. With `jax_scan3`, traced scans write into
+    The function is traced without the flag `jax_scan3`. With this flag, scans write into
     references, which JAX cannot yet differentiate.
     """
     scan3 = getattr(jax.config, "jax_scan3", False)

@@ -1,8 +1,8 @@
 """Checks whether the programs of a network at two widths are equal except for shapes.
 
 For example, a model may skip a projection if two shapes are equal, or multiply by a number that
-depends on a width. At the smaller widths, such a model runs without an error, but computes another
-function.
+depends on a width. With the smaller arrays, such a model runs without an error, but computes
+another function.
 """
 
 from collections.abc import Sequence
@@ -82,7 +82,7 @@ def check_program(
 def difference(sizes: Sizes, large: Program, small: Program, arguments: Values) -> str:
     """A text about the first difference between the equations or the results of two programs.
 
-    The text is empty if the programs `large` and `small` do not differ.
+    The text is empty if the two programs differ only in shapes.
     """
     # For each variable of the large program, `ids` has its channel ids, and `same` has the
     # corresponding variable of the small program.
@@ -159,9 +159,9 @@ def _of_equation(
 
 
 def _dependent_axes(eqn: Equation, k: int) -> Sequence[int]:
-    """The axes of operand `k` over which the equation sums or reduces.
+    """The axes of operand `k` over which an equation sums or reduces.
 
-    For a primitive that is not in the table of rules, the result has all axes.
+    If the table of rules has no row for the primitive, the result is all axes of the operand.
     """
     summed = rule_of(eqn).summed
     if summed is None and not subprograms(eqn):
@@ -180,7 +180,7 @@ def _same_constant(x: Leaf, y: Leaf) -> bool:
 
 
 def _equal(x: Leaf, y: Leaf) -> bool:
-    """Whether two numbers or names are equal. NaN counts as equal to NaN."""
+    """Whether two numbers, two names or two tuples of them are equal. Two NaNs are equal."""
     pairs = list(zip_longest(jax.tree.leaves(x), jax.tree.leaves(y)))
     return all(a == b or {str(a), str(b)} == {"nan"} for a, b in pairs)
 

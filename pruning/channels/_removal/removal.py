@@ -123,7 +123,7 @@ def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> T
 def remaining_groups(
     groups: Sequence[ChannelGroup], keep: Sequence[np.ndarray]
 ) -> tuple[ChannelGroup, ...]:
-    """The groups of channels of the smaller tree, in the order of `groups`."""
+    """The groups of the channels that remain, with their positions in the smaller tree."""
     masks = keep_masks(groups, keep)
     new_indices = {key: np.cumsum(mask) - 1 for key, mask in masks.items()}
     parameters = groups[0].parameters if groups else Parameters((), ())
@@ -189,7 +189,7 @@ def along_axis(vector: Leaf, axis: int, ndim: int) -> Leaf:
 
 
 def _sharding(leaf: Leaf, axis: int, size: int) -> Sharding | None:
-    """The sharding of an array after an axis is cut to `size`.
+    """The sharding of an array after one of its axes is cut to `size` indices.
 
     If the mesh does not divide the axis evenly, the array is replicated along this axis.
     """
@@ -206,7 +206,7 @@ def _sharding(leaf: Leaf, axis: int, size: int) -> Sharding | None:
 
 
 def _library(*arrays: Leaf) -> Any:
-    """`jax.numpy` if one of the arrays is an array of JAX, otherwise NumPy."""
+    """`jax.numpy` if any of `arrays` belongs to JAX, otherwise NumPy."""
     return jnp if any(isinstance(x, jax.Array) for x in arrays) else np
 
 
@@ -268,10 +268,10 @@ def name(group: ChannelGroup) -> str:
 def producers(group: ChannelGroup) -> tuple[Position, ...]:
     """The positions of the filters that make a group's channels.
 
-    The result has the positions in kernels, on axes over which the model does not sum. If the model
-    sums over the channels of every kernel, as between two factors of a matrix, the result has the
-    positions in all kernels. An array is a kernel if it has another axis of size 2 or more besides
-    the axis of the channels. If the group has no kernel, all its arrays count as kernels.
+    Their arrays are kernels, and the model does not sum over their axes. If the model sums over the
+    channels of all kernels, as between two factors of a matrix, the result has the positions in all
+    kernels. An array is a kernel if it has another axis of size 2 or more besides the axis of the
+    channels. If the group has no kernel, all its arrays count as kernels.
     """
     shapes = dict(zip(group.parameters.paths, group.parameters.shapes, strict=True))
     kernels = [p for p in group.positions if np.prod(shapes[p.path]) > shapes[p.path][p.axis]]
@@ -285,7 +285,7 @@ def _along_channels(
     groups: Sequence[ChannelGroup],
     masks: KeepMasks,
 ) -> Tree:
-    """The `tree` after `change(leaf, axis, mask)` for every array and axis with channels."""
+    """The `tree` with `change(leaf, axis, mask)` applied to each array and axis with channels."""
     if not groups:
         return tree
     leaves, structure = jax.tree.flatten(tree)
@@ -297,14 +297,14 @@ def _along_channels(
 
 
 class Owner(NamedTuple):
-    """The parameter to which an array belongs, and the axes of the parameter that the array has."""
+    """The parameter that an array belongs to, and the axes of the parameter that the array has."""
 
     path: str
     axes: tuple[int, ...]
 
 
 def _owners(tree: Parameters, parameters: Parameters) -> dict[int, Owner]:
-    """For each array of a tree, by its index, the parameter to which the array belongs."""
+    """The owner of each array of a tree, by the index of the array."""
     shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
     by_end: dict[str, list[str]] = {}
     for path in parameters.paths:

@@ -55,8 +55,8 @@ Arguments = Sequence[Values]
 class Sized(NamedTuple):
     """A smaller array, the channel ids of the large array, and the value of removed channels.
 
-    `fill(axis)` returns the common value of removed channels along an axis, if they have a common
-    value. `fill` is None if this value is zero or unknown.
+    `fill(axis)` returns the value that all removed channels along an axis have in common. `fill` is
+    None if the removed channels are zero, or have no known common value.
     """
 
     array: Leaf
@@ -66,7 +66,7 @@ class Sized(NamedTuple):
     def removed(self, axis: int) -> Leaf:
         """The common value of the removed channels along an axis, as an array.
 
-        The array has size 1 along this axis.
+        The returned array has size 1 along this axis.
         """
         if self.ids.axes[axis].size == 1 or is_free(self.ids.axes[axis]):
             return jax.lax.slice_in_dim(self.array, 0, 1, axis=axis)
@@ -170,9 +170,9 @@ class Resized:
 
 
 def _narrow(sizes: Sizes, whole: Sequence[Leaf], states: Sequence[Tree], ids: Values) -> list[Leaf]:
-    """The arrays of states without removed channels.
+    """The arrays of `states` without the removed channels.
 
-    The given states have the small width or the whole width.
+    A given state may have the small width or the whole width.
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(tuple(states))
     if structure != jax.tree.structure(tuple(whole)):
@@ -234,7 +234,7 @@ class Resizing:
         return [v.array for v in self.run(program, list(map(Sized, arrays, ids)))]
 
     def removed(self, eqn: Equation, values: Sequence[Sized], axis: int) -> Leaf:
-        """The common value of an equation's result at all removed channels of an axis."""
+        """The value that all removed channels along `axis` have in an equation's result."""
         pairs = zip(values, corresponding_axes(eqn), strict=True)
         operands = [v.removed(axes.index(axis)) if axis in axes else v.array for v, axes in pairs]
         _, (ids, *_) = equation_ids(self.sets, eqn, [v.ids for v in values])
@@ -243,9 +243,9 @@ class Resizing:
         return evaluate_equation(eqn, trim_broadcast(eqn, operands, tuple(shape)))[0]
 
     def removed_sum(self, eqn: Equation, value: Sized) -> Leaf:
-        """The part of a sum over channels that comes from removed channels.
+        """The sum of the terms of removed channels, which the sum over remaining channels lacks.
 
-        If the removed channels are not zero, they have one common value.
+        Removed channels that are not zero have one common value.
         """
         for axis in map(int, eqn.params["axes"] if value.ids.zero is None else ()):
             count = value.ids.axes[axis].size - value.array.shape[axis]
@@ -256,7 +256,7 @@ class Resizing:
     def call(
         self, eqn: Equation, call: Call, arrays: Sequence[Leaf], operands: Values, results: Values
     ) -> list[Leaf]:
-        """The results of a call, under its own `jax.checkpoint` or custom derivative rule."""
+        """The results of a call, evaluated with its own `jax.checkpoint` or derivative rule."""
 
         def function(*arrays: Leaf) -> list[Leaf]:
             return self.arrays(call.program, arrays, operands)

@@ -65,8 +65,8 @@ class Sizes:
     def remain(self, ids: Vector) -> Vector:
         """For each channel id, whether its channel remains after removal.
 
-        An id that is newer than the masks, such as an id of a loop's state, remains unless its set
-        of united ids is removed.
+        The channel of an id that is newer than the masks, such as an id of a loop's state, remains
+        unless the id is united with an id of a removed channel.
         """
         roots, removed = self.sets.find(ids), self.sets.removed
         return ~removed[np.where(roots < removed.size, roots, FREE)]
@@ -95,7 +95,7 @@ class Sizes:
 
 
 def first(array: Leaf, shape: Shape) -> Leaf:
-    """The first `shape[k]` elements along each axis k of an array.
+    """The first `shape[k]` elements of an array along each of its axes k.
 
     Along a free axis, all elements are equal, so it does not matter which elements remain.
     """
