@@ -1,8 +1,8 @@
 """Detects that a network is in training mode and uses statistics of the batch.
 
 In training mode, a batch norm normalizes by the statistics of the batch, and updates running
-statistics. If a program computes new running statistics but does not return the new statistics, the
-network is in training mode by mistake.
+statistics. If a program computes new running statistics but does not return them, the network is in
+training mode by mistake.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ class _Value:
 
 
 def _lost_averages(program: Program, count: int) -> set[int]:
-    """The parameters that are added to statistics of the batch, in sums that no result depends on.
+    """The parameters that are added to statistics of the batch in sums that affect no result.
 
     The parameters are the first `count` arguments of the program.
     """

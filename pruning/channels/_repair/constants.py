@@ -37,7 +37,7 @@ from pruning.channels._repair.parameters import Addend, Fact, read_network
 
 
 class Value(NamedTuple):
-    """An array of the program, in a network with zero filters and in one with masked channels.
+    """An array in two networks: one with zero filters, and one with masked channels.
 
     Attributes:
       zeroed: The array in a network in which only the filters of removed channels are zero.
@@ -146,10 +146,10 @@ def fold_constants(
 
 
 def _other_values(x: Leaf) -> Leaf:
-    """An array with the dtype and shape of the input `x`, but with other means.
+    """An array with the dtype and shape of the input `x`, and with other values and means.
 
-    Integers stay in the range of `x`, because they may be indices. Equal integers increase by 1.
-    Python numbers and random keys do not change.
+    Integers stay in the range of `x`, because they may be indices. If all integers are equal, they
+    increase by 1. Python numbers and random keys do not change.
     """
     if not isinstance(x, np.ndarray | jax.Array) or not x.size:
         return x
@@ -168,10 +168,11 @@ Pair = tuple[Value, ...]
 class Folding:
     """Evaluates two networks at once, and changes biases of the second to make sums equal.
 
-    The networks are evaluated at two inputs. A change of a bias that differs between the inputs is
-    no constant, and is dropped. If a sum is equal in both networks before any change, the parameter
-    of this sum must not change. The parameters in `altered` were changed for an earlier sum,
-    although they must not change, so they must be in `unchanged` at the next evaluation.
+    Both networks are evaluated at the user's inputs and at other inputs. A bias change that differs
+    between these inputs is dropped, because it is no constant. If a sum is equal in both networks
+    before any change, the parameter of this sum must not change. The parameters in `altered` were
+    changed for an earlier sum, although they must not change, so they must be in `unchanged` at the
+    next evaluation.
     """
 
     def __init__(
@@ -208,12 +209,12 @@ class Folding:
         return list(map(Value, zeroed, masked))
 
     def absorb(self, subtracted: bool, addend: Addend, pair: Pair) -> Pair:
-        """The sum of activations and a parameter, after the parameter is changed.
+        """The sum of activations and a parameter, after the parameter has been changed.
 
-        The change of the parameter is the mean difference `zeroed` − `masked` of the sums in the
-        two networks. If the mean differs by more than rounding between the two inputs, the
-        parameter does not change. If the program subtracts a running mean, `zeroed` is first set to
-        zero at removed channels.
+        The parameter changes by the mean difference `zeroed` − `masked` between the sums in the two
+        networks. If this mean differs between the two inputs by more than rounding, the parameter
+        stays as it is. If the program subtracts a running mean, `zeroed` is first set to zero at
+        removed channels.
         """
         leaf, array = addend.leaf, jnp.asarray(self.leaves[addend.leaf])
         removed = removed_elements(array, self.paths[leaf], self.masks)

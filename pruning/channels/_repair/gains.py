@@ -21,7 +21,7 @@ from pruning.channels._repair.parameters import Addend, Fact, Kernel, Network
 class Gain(NamedTuple):
     """Facts about an array of the program.
 
-    The array is computed from parameters only, or is the outputs of a kernel times factors.
+    The array is computed from parameters only, or holds the outputs of a kernel times factors.
 
     Attributes:
       kernel: The kernel of the outputs, or None if the array is computed from parameters.
@@ -56,11 +56,11 @@ class Gain(NamedTuple):
         return self.kernel
 
     def of_outputs(self, array: Array) -> np.ndarray:
-        """The factors in `array`, one for each output of the kernel: (groups, 1, outputs)."""
+        """One factor for each output of the kernel, read from `array`: (groups, 1, outputs)."""
         return np.asarray(self.maker.linear.outputs(array).mean(1, keepdims=True), np.float64)
 
     def of_parameter(self, addend: Addend, factor: np.ndarray, like: Array) -> Array:
-        """One number `factor` for each output, converted to the shape of an added parameter."""
+        """The `factor` of each output, in the shape of a parameter that is added to outputs."""
         zero, transpose = jax.vjp(self.maker.linear.outputs, jnp.zeros_like(self.array))
         (whole,) = transpose(jnp.broadcast_to(jnp.asarray(factor, zero.dtype), zero.shape))
         return addend.mean(whole * addend.spread(jnp.ones_like(like)), like)
@@ -72,9 +72,9 @@ NO_GAIN = Gain()
 def gains(network: Network, leaves: Sequence[Array]) -> dict[int, Gain]:
     """The gain of each kernel, by the index of the kernel in `leaves`.
 
-    The network must have no dead code. A kernel is missing from the result in three cases: no
-    parameter scales its outputs, its outputs are also read without the gain, or other arrays than
-    single parameters are added before the gain.
+    The network must have no dead code. The result lacks a kernel in three cases: no parameter
+    scales its outputs, its outputs are also read without the gain, or other arrays than single
+    parameters are added before the gain.
     """
     found = Gains(leaves)
     parameters = [
@@ -112,7 +112,7 @@ class Gains:
         return results
 
     def read(self, gain: Gain, after: Gain) -> None:
-        """Record the gain `after` an equation that reads outputs of a kernel with the gain `gain`.
+        """Record that an equation turns the gain `gain` of a kernel's outputs into `after`.
 
         Several equations may read the same outputs only after the gain is complete.
         """
@@ -142,7 +142,7 @@ class Gains:
         ]
 
     def follow(self, eqn: Equation, values: Sequence[Gain], gain: Gain, fact: Fact) -> Gain:
-        """The gain after an equation that reads the outputs of one kernel, whose gain is `gain`."""
+        """The gain after an equation that reads outputs of one kernel with the gain `gain`."""
         rule, side = rule_of(eqn), next(k for k, value in enumerate(values) if value is gain)
         leaves, variances = together([v for v in values if v.given])
         after, added = NO_GAIN, len(values) == 2 and rule.signs[side : side + 1] == (1,)

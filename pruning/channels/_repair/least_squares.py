@@ -149,7 +149,7 @@ def _repair(
 def read_batches(
     name: str, params: Tree, batches: Batches, *, instead: str
 ) -> tuple[Tree, list[tuple[Tree, ...]]]:
-    """Parameters and batches as arrays of JAX, after a check of the arguments.
+    """Parameters and batches, after a check of the arguments, as arrays of JAX.
 
     Error messages name the function `name`.
     """
@@ -201,7 +201,7 @@ class Repair:
         return any(whole is not pruned for whole, pruned in pairs)
 
     def results(self, eqn: Equation, values: Sequence[Arrays]) -> list[Arrays]:
-        """The results of an equation, computed once if both networks have the same operands."""
+        """The results of an equation in both networks, computed once if operands are the same."""
         found: dict[tuple[int, ...], list[Leaf]] = {}
         rows = []
         for arrays in zip(*values, strict=True) if values else [()] * (2 * self.count):

@@ -1,4 +1,4 @@
-"""Plans for merging channels: how much of each channel is moved to each kept channel."""
+"""Plans for merging channels: matrices that say how much of each channel goes to each kept one."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transpo
     """A plan that merges the channels of each cluster into one kept channel.
 
     The clusters come from Ward's hierarchical clustering of the features of channels. The plan
-    depends on the number of channels that `keep` keeps, but not on which channels these are.
+    depends on how many channels `keep` keeps, but not on which.
 
     Raises:
       ValueError: `keep` keeps no channel.

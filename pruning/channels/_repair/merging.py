@@ -148,10 +148,9 @@ class Merge(NamedTuple):
     plan: np.ndarray
 
     def along(self, x: np.ndarray, position: Position) -> np.ndarray:
-        """The array `x` after a merge along an axis.
+        """The array `x` after its channels along the axis of `position` are merged.
 
-        Rows of inputs are summed, and filters of outputs are averaged, with the weights of the
-        plan.
+        Inputs' rows are summed, and outputs' filters are averaged, with the weights of the plan.
         """
         weights = self.plan / self.plan.sum(1 if position.incoming else 0, keepdims=True)
         x = x.copy()
@@ -187,7 +186,7 @@ class Merging:
             self.merges.append(Merge(group, keep, chosen))
 
     def features(self, group: ChannelGroup) -> np.ndarray:
-        """The features by which the channels of a group are compared, one row for each channel."""
+        """The numbers by which the channels of a group are compared, one row for each channel."""
         columns = []
         for p in group.positions:
             i = self.paths.index(p.path)
@@ -197,7 +196,7 @@ class Merging:
         return np.concatenate(columns, 1).view(np.float64)  # real and imaginary parts
 
     def filters(self, i: int) -> np.ndarray:
-        """Parameter `i`, scaled for the comparison of channels if it is a kernel with a gain."""
+        """The filters in parameter `i`, which are scaled if it is a kernel with a gain."""
         gain, leaf = self.found.get(i), self.leaves[i]
         if gain is None:
             return np.asarray(leaf, np.complex128 if jnp.iscomplexobj(leaf) else np.float64)
@@ -218,10 +217,10 @@ class Merging:
         ]
 
     def sign(self, i: int) -> np.ndarray:
-        """Parameter `i`, multiplied by the signs of the gain that is computed from it.
+        """Parameter `i` with the sign changes that make the gain that is computed from it positive.
 
-        After the merge, gains are positive, because the filters are multiplied by the signs of the
-        old gains.
+        The filters are multiplied by the signs of the old gains, so all gains are positive after
+        the merge.
         """
         x, kernel = np.array(self.leaves[i]), self.factors.get(i)
         if kernel is None or i in self.found[kernel].variances:
@@ -275,7 +274,7 @@ class Merging:
         return np.where(length > 0, _quotient(deviation, length), 1)
 
     def merged(self, i: int, x: np.ndarray, *, incoming: bool = True) -> Array:
-        """The array `x`, of the shape of parameter `i`, after a merge along its axes.
+        """`x`, of the shape of parameter `i`, after its channels are merged along each axis.
 
         If `incoming` is false, axes of inputs are not merged.
         """
@@ -285,7 +284,7 @@ class Merging:
         return jnp.asarray(x)
 
     def positions(self, i: int, *, incoming: bool = True) -> Iterator[tuple[Merge, Position]]:
-        """The merges and positions of parameter `i`. Axes of inputs are included if `incoming`."""
+        """The merges and positions of parameter `i`; those on axes of inputs only if `incoming`."""
         for merge in self.merges:
             for p in merge.group.positions:
                 if p.path == self.paths[i] and (incoming or not p.incoming):

@@ -1,4 +1,4 @@
-"""Second moments of a kernel's inputs and outputs, and least-squares kernels from these moments.
+"""Second moments of a kernel's inputs and outputs, and the least-squares fit of kernels to them.
 
 Moments about the mean of a batch are computed on the device, in at least float32. The moments of
 several batches are merged on the host in float64. The shapes are the shapes of
@@ -21,7 +21,7 @@ from pruning.channels._program.linear import Linear
 class Moments(NamedTuple):
     """The number of rows, and the means and sums of products of inputs x and target outputs y.
 
-    A row is one input x with its output y.
+    Each row is an input x and its output y.
 
     Attributes:
       rows: The number of rows.
@@ -96,9 +96,9 @@ def ridge_solution(
     """The kernel W that minimizes Σ ‖W x − y‖² + λ ‖W − kernel‖² over all rows.
 
     If `shifted` is true, the means of x and y are subtracted from x and y. The penalty λ is a
-    number of `ridge` times the mean of Σ x² over the inputs that are not always zero. To choose
-    this number, W is computed for each number of `ridge` from the rows `first` only. The number
-    whose W has the smallest error on the rows `held` is chosen.
+    number of `ridge` times the mean of Σ x² over the inputs that are not always zero. For this
+    choice, W is computed for each number of `ridge` from the rows `first` only. The number whose W
+    has the smallest error on the rows `held` is chosen.
     """
     normal = all_equations(first, held, shifted)
     if held is None or len(ridge) == 1:

@@ -35,14 +35,14 @@ from pruning.channels._program.linear import Linear
 class Addend(NamedTuple):
     """A parameter that is a term of a sum.
 
-    The function `spread` maps a change of the parameter to the change of the sum.
+    The function `spread` maps a change of the parameter to the resulting change of the sum.
     """
 
     leaf: int
     spread: Callable[[Array], Array]
 
     def mean(self, change: Array, like: Array) -> Array:
-        """The best change of the parameter for a `change` of the sum: a mean over the elements."""
+        """The parameter's change that fits best to a `change` of the sum: a mean over elements."""
 
         def spread(x: Array) -> Array:
             return jnp.broadcast_to(self.spread(x), change.shape).astype(change.dtype)
@@ -73,11 +73,11 @@ class Kernel(NamedTuple):
     shifted: bool = False
 
     def matrix(self, kernel: Array) -> Array:
-        """The kernel's matrix, from the array of the parameter or of a change of the parameter."""
+        """The matrix of the kernel, from the parameter's array or from a change of it."""
         return self.linear.matrix(self.addend.spread(kernel))
 
     def kernel(self, matrix: Array | np.ndarray, like: Array) -> Array:
-        """The array of the parameter, from the kernel's matrix."""
+        """The array of the parameter, from the matrix of the kernel."""
         zero, transpose = jax.vjp(self.matrix, jnp.zeros_like(like))
         return transpose(jnp.broadcast_to(jnp.asarray(matrix, zero.dtype), zero.shape))[0]
 
@@ -127,7 +127,7 @@ class Network(NamedTuple):
 
 
 class Role(NamedTuple):
-    """The origin of an array.
+    """From what an array of a program is computed.
 
     `given` and `addend` have the same meaning as in `Fact`, and `alone` as in `Kernel`. `maker` is
     the index of the equation whose kernel made the array. If `given` is true, `made_of` are the

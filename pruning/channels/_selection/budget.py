@@ -141,11 +141,11 @@ def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
 
 
 class Step(NamedTuple):
-    """A step that makes a group narrower.
+    """A step of the greedy algorithm, which makes one group narrower.
 
     Steps are ordered by `rate`, the loss of the step divided by the saved price. `number` counts
-    the earlier steps of the group. `widths` and `price` are the widths of all groups and the price
-    of the network after the step.
+    the earlier steps of this group. `widths` are the widths of all groups after the step, and
+    `price` is the price of this network.
     """
 
     rate: float
@@ -190,7 +190,7 @@ def _path(
 def _undo_steps(
     path: Sequence[tuple[int, ...]], values: Sequence[Values], budget: int | float, cost: CostOf
 ) -> tuple[int, ...]:
-    """The last widths of `path`, after steps are undone while the cost does not exceed the budget.
+    """The widths after steps of `path` are undone while the cost does not exceed the budget.
 
     The step with the largest loss is undone first.
     """

@@ -193,8 +193,8 @@ def select_globally(
     `select_globally` runs on the host. Inside `jit`, use `pruning.ranking.lowest` on the scores of
     all groups together. By default, the scores of each group are first divided by the mean of their
     absolute values, because norms of filters grow with the number of weights. Without the division,
-    small layers would lose most of their channels. Because of `min_channels`, `round_to` or scores
-    of ∞, fewer than ⌊ratio · n⌋ channels may be removed.
+    small layers would lose most of their channels. Fewer channels may be removed because of
+    `min_channels`, `round_to` or scores of ∞.
 
     Args:
       scores: One vector of scores for each group; −∞ for channels that were removed earlier, and ∞
@@ -244,7 +244,7 @@ def normalized(scores: Scores) -> list[Float[Array, " _"]]:
 
 
 def multiples(round_to: int | Sequence[int], count: int) -> list[int]:
-    """The number `round_to` for each of `count` groups.
+    """For each of `count` groups, the number of which its width must be a multiple.
 
     The argument `round_to` is one number for all groups, or one number for each group.
     """
@@ -261,11 +261,11 @@ def multiples(round_to: int | Sequence[int], count: int) -> list[int]:
 def multiples_by_name(
     groups: Sequence[ChannelGroup], round_to: int | Mapping[str, int]
 ) -> list[int]:
-    """The number `round_to` for each group.
+    """For each group, the number of which its width must be a multiple.
 
     The argument `round_to` is one number for all groups, or a dictionary from names of layers to
-    numbers. If several names match a group, the number of the group is the least common multiple of
-    their numbers. If no name matches a group, the number of the group is 1.
+    numbers. If several names match a group, this number is the least common multiple of their
+    numbers. If no name matches a group, this number is 1.
 
     Raises:
       ValueError: A name matches no layer that makes channels of a group.
@@ -295,7 +295,7 @@ def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[Cha
 def match_names(
     groups: Sequence[ChannelGroup], names: Iterable[str], argument: str
 ) -> list[set[str]]:
-    """For each group, the given names whose layers make channels of the group.
+    """For each group, those of the given names whose layers make the group's channels.
 
     Raises:
       ValueError: A name matches no layer that makes channels of a group. The error names the
@@ -361,10 +361,10 @@ def _check_ratio(ratio: int | float) -> None:
 def _largest(
     scores: Scores, counts: Sequence[int], min_channels: int, round_to: Sequence[int]
 ) -> Masks:
-    """For each group, a mask of the largest scores.
+    """For each group, a mask of its channels with the largest scores.
 
-    `counts` has the number of kept scores of each group. `min_channels`, `round_to` and scores of ∞
-    may increase this number.
+    `counts` has the number of channels that each group keeps. `min_channels`, `round_to` and scores
+    of ∞ may increase this number.
     """
     at_least(1, min_channels=min_channels)
     masks = []

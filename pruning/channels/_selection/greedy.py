@@ -127,8 +127,8 @@ def _blocks(
 ) -> Iterator[list["Block"]]:
     """The least-squares problems of each group, before any channel is removed.
 
-    A group has one problem, a `Block`, for each matrix product that reads the group. A grouped
-    convolution has one matrix product for each of its groups.
+    Each matrix product that reads the group gives the group one problem, a `Block`. A grouped
+    convolution has one matrix product for each feature group.
     """
     instead = "choose channels before compiling"
     arrays, batches = read_batches(caller, params, batches, instead=instead)
@@ -166,7 +166,7 @@ def _scores(size: int, blocks: Sequence["Block"]) -> np.ndarray:
 
 
 def _swap(blocks: Sequence["Block"], left: np.ndarray) -> np.ndarray:
-    """The mask of kept channels after all swaps that lower the error by more than `SWAP_MARGIN`."""
+    """The mask of kept channels after all swaps that lower errors by more than `SWAP_MARGIN`."""
     for block in blocks:
         for channel in np.flatnonzero(~left).tolist():
             block.remove(channel)
@@ -225,7 +225,7 @@ class Inputs:
 
 
 class Block:
-    """A least-squares problem: the best kernel of one matrix product without removed channels.
+    """The least-squares problem for the kernel of one matrix product after inputs were removed.
 
     With G = Σ x xᵀ + λ I, the old kernel W₀ and the remaining inputs S, the new kernel is G_SS⁻¹ (G
     W₀)_S. The attributes `kernel` and `inverse` are the new kernel and G_SS⁻¹, with zeros in the
@@ -254,9 +254,9 @@ class Block:
         self.missing: Missing | None = None  # computed when it is needed
 
     def losses(self, left: np.ndarray) -> np.ndarray:
-        """For each remaining channel, the increase of the error if the channel is removed.
+        """For each remaining channel, the increase of the error that its removal would cause.
 
-        The increase is divided by Σ ‖y‖².
+        The increases are divided by Σ ‖y‖².
         """
         channels = [c for c in self.rows if left[c]]
         losses = np.zeros(self.size)
@@ -267,7 +267,7 @@ class Block:
         return losses
 
     def gains(self, channel: int, left: np.ndarray) -> np.ndarray:
-        """For each removed channel, how much its addition lowers the error without `channel`.
+        """For each removed channel, the decrease of the error if it is added and `channel` removed.
 
         The numbers of kept channels are zero.
         """
@@ -296,7 +296,7 @@ class Block:
         return Missing(others, rows, crossed, schur, (self.target - self.gram @ self.kernel)[rows])
 
     def _shares(self, vectors: np.ndarray, matrices: np.ndarray) -> np.ndarray:
-        """The share tr(vᵀ m⁻¹ v) / Σ ‖y‖² for each matrix m and its vectors v."""
+        """For each matrix m and its vectors v, the share tr(vᵀ m⁻¹ v) / Σ ‖y‖² of the outputs."""
         solved = np.linalg.solve(matrices, vectors)
         return np.maximum(np.sum(vectors * solved, (1, 2)), 0) / self.share
 
@@ -346,9 +346,9 @@ class Missing(NamedTuple):
 
 
 def _channels(position: Position, use: Kernel, shape: tuple[int, ...]) -> np.ndarray:
-    """The channel of each input of a kernel, of shape (groups of the convolution, inputs).
+    """The number of the channel of each kernel input: (groups of the convolution, inputs).
 
-    The entry is −1 for an input that belongs to no channel of `position`.
+    The number is −1 if the input belongs to no channel of `position`.
     """
     numbers = np.zeros(shape[position.axis], int)
     numbers[position.indices] = np.arange(1, len(position.indices) + 1)[:, None]

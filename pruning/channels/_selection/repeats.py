@@ -32,7 +32,7 @@ def repeating(groups: Sequence[ChannelGroup]) -> list[list[int]]:
 
 
 def select_equally(select: Select, repeats: Repeats, scores: Scores, **options: Any) -> Masks:
-    """Masks of kept channels, with the same number of kept channels in repeated groups.
+    """Masks of kept channels, of which repeated groups keep the same number.
 
     `select` gets each set of repeated groups as one group, whose scores are the mean of the sorted
     scores of these groups. The options `cost` and `price` still get the widths of all groups.
@@ -53,6 +53,6 @@ def select_equally(select: Select, repeats: Repeats, scores: Scores, **options: 
 
 
 def _spread(repeats: Repeats, widths: Sequence[int]) -> list[int]:
-    """The width of each group, from one width for each set of repeated groups."""
+    """The width of each group, given one width for each set of repeated groups."""
     of_group = {i: n for alike, n in zip(repeats, widths, strict=True) for i in alike}
     return [of_group[i] for i in range(len(of_group))]

@@ -1,4 +1,4 @@
-"""Measures the network after channels of a single group are removed, for each group."""
+"""Measures, for each group, the network without some channels of only this group."""
 
 from collections.abc import Callable, Sequence
 
