@@ -59,7 +59,7 @@ def test_of_a_branching_the_dearest_is_counted():
 
 
 def test_products_of_halves_of_the_queries_are_counted():
-    """In differential attention, half of a query's features meet half of a key's, twice."""
+    """Differential attention multiplies queries by keys for each half of their features."""
 
     def apply(p, x):
         halves = (jnp.split(x @ p[name], 2, -1) for name in "qk")

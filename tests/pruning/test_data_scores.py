@@ -195,7 +195,7 @@ def test_scores_are_averaged_over_batches():
 
 
 def test_wanda_of_flattened_maps_sums_all_rows_of_a_channel():
-    """Each channel of a flattened map meets four rows of the kernel, one for each pixel."""
+    """Four rows of the kernel multiply each channel of a flattened map, one row for each pixel."""
     rng = np.random.default_rng(5)
     params = {"a": rng.normal(3, 1, size=(2, 5)), "b": rng.normal(size=(20, 3))}
     x = rng.normal(3, 5, size=(6, 2, 2, 2))

@@ -43,7 +43,7 @@ def draw(shape, spread, filters, dims, seed=0):
 def test_ranks_of_drawn_filters_are_as_expected(shape, spread):
     """For 10,000 filters, the standard error of Spearman's ρ is about (1 − ρ²)/100.
 
-    The expected correlation is exact to first order in 1/dims: its error is ≤ kurtosis/(2 dims).
+    The expected correlation is exact to first order in 1/dims; its error may be kurtosis/(2 dims).
     """
     v = draw(shape, spread, 10_000, 576)
     order = abs(kurtosis(shape)) / 576 / 2 + 0.003

@@ -1,4 +1,4 @@
-"""Training a tiny language model: the loss, resuming, exporting and comparing smaller models."""
+"""Training, interrupting, exporting, comparing and pruning a tiny language model."""
 
 import itertools
 import json
