@@ -43,9 +43,9 @@ Axis = tuple[int, int]
 class TracedChannels(NamedTuple):
     """The program of a model, its united channel ids, and the ids of the program's arguments.
 
-    `result` has the shapes of the outputs. `arguments` are the channel ids of the parameters and
-    then of the inputs. `axes` are the axes of parameters that have channel ids. `live` has the
-    indices of the parameters on which an output depends.
+    `result` has the shapes of the outputs. `arguments` holds the channel ids first of all
+    parameters, then of all inputs. `axes` are the axes of parameters that have channel ids. `live`
+    has the indices of those parameters on which an output depends.
     """
 
     program: Program
@@ -61,7 +61,7 @@ class TracedChannels(NamedTuple):
         return self.arguments[self.parameters.paths.index(path)].axes[axis]
 
     def incoming_axes(self) -> set[Axis]:
-        """The axes of parameters over which a product sums."""
+        """The axes of parameters over which a product of the program sums."""
         return {
             self.axes[k]
             for required in self.sets.zeroed
@@ -70,7 +70,7 @@ class TracedChannels(NamedTuple):
         }
 
     def check_removable(self, ids: np.ndarray) -> None:
-        """Raise if a channel of `ids` cannot be removed. The error names the reason."""
+        """Raise an error with the reason if a channel of `ids` cannot be removed."""
         pinned = ids[self.sets.find(ids) == FIXED]
         if pinned.size:
             reason = self.sets.reasons[pinned[0]]
@@ -182,7 +182,7 @@ def fixed_channels(
 
 
 def report_of(pinned: Pinned) -> FixedChannels:
-    """The primitive and the line of the model that forbid a removal; `paths` is empty."""
+    """The primitive and the model's line that forbid a removal; the field `paths` is empty."""
     primitive, line = pinned.name or (
         pinned.equations[-1].primitive.name if pinned.equations else "apply",
         line_of(pinned.equations),
@@ -247,9 +247,9 @@ def _input_ids(
 def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     """The groups of channels, in the order of the parameters.
 
-    Two channels are in one group if they have the same number of indices on each axis, agree in
-    `normed`, and are masked on the same axes. Channels that belong only to unused parameters are in
-    no group, because the model may still read the shapes of these parameters.
+    Two channels are in one group if they agree in three points: the number of their indices on each
+    axis, the axes on which they are masked, and `normed`. Channels that belong only to unused
+    parameters are in no group, because the model may still read the shapes of these parameters.
     """
     _, _, sets, parameters, arguments, axes, live = channels
     every, zeroed = sets.roots(), _zero_requirements(sets)
@@ -295,7 +295,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
 
 
 def _pin_ambiguous(sets: UnionFind) -> None:
-    """Forbid the removal of channels at which one equation needs zeros and one nonzero values.
+    """Forbid removing channels at which one equation needs zeros and another nonzero values.
 
     An operand whose requirement is `finite` may be zero where a sum needs zeros.
     """
@@ -303,7 +303,7 @@ def _pin_ambiguous(sets: UnionFind) -> None:
     summed = [factor for factor in sets.zeroed if not factor.given]
 
     def at_zero(divisor: Requirement) -> np.ndarray:
-        """The channels whose removal makes the divisor zero, because a sum needs zeros."""
+        """The channels at which `divisor` is zero if the parameters that sums need are zero."""
         parameters = divisor.parameters or ()
         needed = [
             np.concatenate([zeroed.get(i, fixed(0)) for i in either]) for either in parameters
@@ -327,14 +327,14 @@ def _pin_ambiguous(sets: UnionFind) -> None:
 
 
 def _singular(sets: UnionFind) -> np.ndarray:
-    """The roots of the channel ids at which arrays must be nonzero."""
+    """The channels, as roots of their ids, at which some array must be nonzero."""
     return sets.find(np.concatenate([*(divisor.ids for divisor in sets.singular), fixed(0)]))
 
 
 def _zero_requirements(sets: UnionFind) -> dict[int, np.ndarray]:
-    """For each parameter, the channels at which the parameter must be zero if they are removed.
+    """For each parameter, the channels whose removal requires that the parameter is zero there.
 
-    A channel is the root of its channel ids. A sum over channels requires that its terms are zero
+    A channel is given by the root of its ids. A sum over channels requires that its terms are zero
     at removed channels. A term that is a product is zero if any one of its parameters is zero, so
     only the first of these parameters has to be zero.
     """

@@ -38,7 +38,7 @@ class Position(NamedTuple):
     masked: bool = True
 
     def __repr__(self) -> str:
-        """The position without its indices, because there may be thousands of them."""
+        """The position without its indices, of which there may be thousands."""
         incoming = ", incoming" if self.incoming else ""
         return f"<axis {self.axis} of {self.path}{incoming}>"
 
@@ -79,7 +79,7 @@ class FixedChannels(NamedTuple):
 
 
 def describe(params: Tree) -> Parameters:
-    """The paths and shapes of the arrays of a tree."""
+    """The paths and shapes of all arrays in `params`."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     paths = tuple(
         jax.tree_util.keystr(_of_variable(path), simple=True, separator="/") for path, _ in leaves
@@ -88,7 +88,7 @@ def describe(params: Tree) -> Parameters:
 
 
 def arrays_of(params: Tree) -> list[Leaf]:
-    """The leaves of a tree, with Python numbers as arrays."""
+    """The leaves of a tree, in which Python numbers become arrays."""
     leaves = jax.tree.leaves(params)
     return [leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf) for leaf in leaves]
 
@@ -99,7 +99,7 @@ def _of_variable(path: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def parameters_of(params: Tree, groups: Sequence[ChannelGroup]) -> Parameters:
-    """The paths and shapes of the tree from which all groups were read.
+    """The paths and shapes in `params`, which must be those from which all groups were read.
 
     Raises:
       TypeError: An element of `groups` is not a `ChannelGroup`.
