@@ -64,7 +64,7 @@ def test_the_newest_whole_checkpoint_resumes_and_the_damaged_one_is_renamed(one,
     (run / "checkpoints-0" / "10" / "state" / "manifest.ocdbt").write_bytes(b"")
     view = View()
     assert without_times(train_one(one, run, view)) == without_times(half[1])
-    assert view.steps[0] == 10
+    assert view.steps[:2] == [9, 10]
     line, _ = view.lines
     assert "checkpoint 10 is damaged (" in line
     assert f"manifest.ocdbt differs from the file that was written): renamed to {run}" in line

@@ -105,7 +105,7 @@ def test_a_run_in_a_bucket_resumes_and_ends_with_the_numbers_of_a_local_one(
     assert {key.split("/")[4] for key in objects if "/checkpoints-0/" in key} == {"5", "6"}
     view = View()
     lines = train_one(one, out, view)
-    assert view.steps[0] == 7
+    assert view.steps[:2] == [6, 7]
     assert view.lines == ["seed 0: resumed after 1 of 3 epochs"]
     assert without_times(lines) == without_times(train_one(one, tmp_path))
     assert read_lines(out / "seed-0" / "metrics.jsonl") == lines

@@ -103,11 +103,10 @@ def train(
     with Checkpoints(out / f"checkpoints-{name_of(seeds)}") as checkpoints, ExitStack() as files:
         state, notes = checkpoints.restore((init or trainer.init_state)(seeds), view.log)
         lines = lines_of(notes, len(seeds))
-        if done := len(lines[0]):
-            epochs = trainer.recipe.epochs
-            view.log(f"seed {name_of(seeds)}: resumed after {done} of {epochs} epochs")
-            steps = seeds[0] * trainer.total_steps + steps_done(state)
-            view.update(steps, f"seed {name_of(seeds)}, epoch {done}/{epochs}", "")
+        if steps := steps_done(state):
+            done = f"{len(lines[0])} of {trainer.recipe.epochs} epochs"
+            view.log(f"seed {name_of(seeds)}: resumed after {done}")
+            view.update(seeds[0] * trainer.total_steps + steps, f"seed {name_of(seeds)}", "")
         folders = [out / f"seed-{seed}" for seed in seeds]
         logs = [
             files.enter_context(MetricsLog(folder, before, view.log))
