@@ -1,5 +1,7 @@
 """Sharded parameters keep their sharding after removal. Programs use `shard_map`."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 from pruning import coupled_channels, mask_channels, prune, remove_channels
-from pruning.channels import check_program, fixed_channels, resized
+from pruning.channels import check_program, fixed_channels, least_squares, rescale, resized
 
 RNG = np.random.default_rng(0)
 PARAMS = {
@@ -38,6 +40,25 @@ def expected(spec, shape, mesh):
     split = lambda names: np.prod([mesh.shape[n] for n in np.atleast_1d(names)])  # noqa: E731
     pairs = zip(spec, shape, strict=True)
     return P(*(names if names and n % split(names) == 0 else None for names, n in pairs))
+
+
+@pytest.mark.parametrize("repair", [None, least_squares, rescale])
+def test_biases_are_repaired_by_sharded_samples(mesh, repair):
+    def biased(p, x):
+        return jax.nn.relu(x @ p["a"] + p["bias"][None]) @ p["c"] + p["last"][None]
+
+    def pruned(params, place):
+        x = place(samples)
+        batches = [(x,), (place(samples[::-1] ** 2),)]
+        repaired = partial(repair, batches=batches) if repair else None
+        return prune(biased, params, x, ratios=[0.5], repair=repaired).params
+
+    params = {"a": PARAMS["a"], "c": PARAMS["c"], "bias": np.full(8, 3.0), "last": np.ones(16)}
+    placed = jax.device_put(params, NamedSharding(mesh, P()))
+    samples = np.random.default_rng(1).normal(3, 2, (8, 4))
+    found = pruned(placed, lambda x: jax.device_put(x, NamedSharding(mesh, P("d"))))
+    for a, b in zip(*map(jax.tree.leaves, (found, pruned(params, jnp.asarray))), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9)
 
 
 @pytest.mark.parametrize("counts", [(8, 16), (4, 8), (4, 6), (5, 8), (1, 1)])

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from jaxnorm.internal import replicate
 from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._coupling.rules import rule_of
 from pruning.channels._program.calls import (
@@ -47,6 +48,7 @@ class Addend(NamedTuple):
         def spread(x: Array) -> Array:
             return jnp.broadcast_to(self.spread(x), change.shape).astype(change.dtype)
 
+        change = replicate(change)  # on an Explicit mesh, as the outputs of `spread`
         count, transpose = jax.vjp(spread, jnp.ones_like(like))
         return transpose(change)[0] / transpose(count)[0]
 
