@@ -442,6 +442,9 @@ def _verdict(claim: Claim, findings: tuple[Finding, ...]) -> Verdict:
 
     printed_holds = all_hold("printed", "rejected")
     text = "false" if printed_holds is False and not claim.fault else claim.standing
-    if surprises := [finding.name for finding in findings if not finding.as_recorded]:
+    surprises = [finding.name for finding in findings if not finding.as_recorded]
+    if claim.fault and printed_holds and all_hold("rejected", "corrected") is None:
+        surprises.append("no check rejects the printed form")
+    if surprises:
         text = f"not as recorded: {'; '.join(surprises)}"
     return Verdict(claim, findings, printed_holds, all_hold("corrected"), not surprises, text)

@@ -379,6 +379,9 @@ def test_a_verdict_lists_the_checks_that_contradict_the_record(key):
     verdict = claims.check(replace(claim_of(*checks[::3]), fault="false in a case"), key)
     assert (verdict.text, verdict.as_recorded) == ("false in a case", True)
     assert (verdict.printed_holds, verdict.corrected_holds) == (True, True)
+    verdict = claims.check(replace(claim_of(checks[0]), fault="false"), key)
+    assert verdict.text == "not as recorded: no check rejects the printed form"
+    assert (verdict.printed_holds, verdict.as_recorded) == (True, False)
     false = Computed("false", lambda: 1.0, form="rejected")
     for fault, text in ((None, "false"), ("misprint", "misprint")):
         verdict = claims.check(replace(claim_of(checks[0], false), fault=fault), key)
