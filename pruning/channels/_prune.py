@@ -294,13 +294,14 @@ def _groups(
     If no group can be pruned, the function raises an error that gives the reasons.
     """
     groups = coupled_channels(apply, params, *inputs, resize=resize)
-    made = match_names(groups, exclude, "exclude")
+    made = match_names(groups, exclude, "exclude") if groups else ()
     left = tuple(group for group, found in zip(groups, made, strict=True) if not found)
     if not left:
         reasons = ["exclude matches all layers that make such channels: exclude fewer layers"]
         if not groups:
             reasons = _reasons(fixed_channels(apply, params, *inputs, resize=resize)) or [UNREAD]
-        if not resize and excluding(coupled_channels(apply, params, *inputs, resize=True), exclude):
+        names = exclude if groups else ()
+        if not resize and excluding(coupled_channels(apply, params, *inputs, resize=True), names):
             reasons.append(RESIZE)
         raise ValueError("; ".join([NOTHING, *reasons]))
     return left

@@ -1,6 +1,6 @@
 """Makes a function and arrays from a `flax.nnx` model, and a smaller model from smaller arrays."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +92,7 @@ def prune(
     flags = [isinstance(x, bool | str) for x in inputs]
 
     def apply(params: Any, *arrays: Any) -> Any:
-        left = iter(arrays)
-        every = (x if flag else next(left) for x, flag in zip(inputs, flags, strict=True))
-        return evaluate(params, *every)
+        return evaluate(params, *_with_flags(inputs, flags, arrays))
 
     def in_place(name: str, change: Callable[..., object]) -> Callable[..., Any]:
         def changed(params: Any, *rest: Any) -> Any:
@@ -155,3 +153,18 @@ def _split(model: nnx.Module) -> tuple[Any, Any]:
 
 def _merge(graph: Any, params: Any) -> Any:
     return fit_widths(nnx.merge(graph, params, copy=True))
+
+
+def _with_flags(inputs: Sequence[Any], flags: Sequence[bool], arrays: Sequence[Any]) -> list[Any]:
+    """The arguments of the model: the flags among `inputs`, with `arrays` between them.
+
+    Raises:
+      TypeError: The number of `arrays` differs from the number of arrays among `inputs`.
+    """
+    if len(arrays) != flags.count(False):
+        raise TypeError(
+            f"each batch must hold as many arrays as the model reads, {flags.count(False)} "
+            f"without labels; got {len(arrays)}"
+        )
+    left = iter(arrays)
+    return [x if flag else next(left) for x, flag in zip(inputs, flags, strict=True)]

@@ -376,3 +376,11 @@ def test_what_a_call_changes_in_a_model_stays_out_of_its_arrays():
     found = [float(apply(params, jnp.ones(()))) for _ in range(2)]
     assert found == [1.0, 1.0]
     assert float(jax.tree.leaves(params)[0]) == 0.0
+
+
+def test_labels_in_the_batches_of_a_repair_are_refused():
+    model = MLP(inputs=4, widths=(8,), classes=2, rngs=nnx.Rngs(0))
+    x, y = np.ones((4, 4), "float32"), np.ones(4)
+    repair = partial(pruning.channels.least_squares, batches=[(x, y), (x + 1, y)])
+    with pytest.raises(ValueError, match="as the model reads, 1 without labels; got 2"):
+        pruning.nnx.prune(model, x, ratios=[0.5], repair=repair)

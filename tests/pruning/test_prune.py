@@ -673,6 +673,8 @@ def test_a_model_with_nothing_to_cut_names_what_stands_in_the_way():
     said = r"channels that can be removed; input needs all of them at \[0\]: only channels that a l"
     with pytest.raises(ValueError, match=said):  # a residual stream with the channels of the input
         prune(lambda p, x: x + jax.nn.relu(x @ p), np.ones((3, 3)), np.ones((1, 3)), ratios=(0.5,))
+    with pytest.raises(ValueError, match=said):  # no name could match
+        prune(lambda p, x: x * p, np.ones((1, 3)), np.ones((1, 3)), ratios=(0.5,), exclude=["pear"])
 
 
 def test_what_a_norm_holds_together_is_said_to_be_removed_with_resize():
