@@ -69,7 +69,7 @@ def test_the_odd_state_of_relu_and_its_radius_are_those_of_the_whole_batch():
     whole = growths_of_relu(gram_of(8, odd_state(8)))
     np.testing.assert_allclose(growths_of(found, 8), whole, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(found.radius, whole[-1], rtol=1e-8)
-    assert found.radius < 1  # a radius below 1: the odd state is stable
+    assert found.radius < 1  # the odd state is stable
 
 
 def test_the_symmetric_batch_of_relu_is_stable():

@@ -74,7 +74,7 @@ def test_the_odd_point_and_the_cluster_stay_exactly_opposite(key):
     x = invariant_representation(6, 3)
     net = jax.jit(lambda k, x: random_network(k, x, depth=20, width=30))(key, x)
     g = net.statistics
-    np.testing.assert_allclose(g[:, 0, 1:], 0, atol=1e-12)  # For any weights, x₁ · xᵢ = 0.
+    np.testing.assert_allclose(g[:, 0, 1:], 0, atol=1e-12)  # For i > 1, x₁ · xᵢ = 0.
     np.testing.assert_allclose(g[:, 1, 1], g[:, 1, 2], rtol=1e-9)  # All other samples are equal.
 
 
