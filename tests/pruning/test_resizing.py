@@ -631,13 +631,13 @@ def test_branches_and_loops_of_unknown_length_run_resized(index, count):
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
-LOOPS = {
+LOOPS_OF_A_STEP = {
     "scan": lambda step, start: lax.scan(lambda state, _: (step(state), None), start, length=3)[0],
     "while": lambda step, start: lax.while_loop(lambda state: state[2] < 3, step, start),
 }
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", LOOPS_OF_A_STEP)
 def test_states_of_loops_that_begin_or_end_as_zeros_are_cut(loop):
     """Two states of the loop are zeros: `total` before it, and `added` after the first step."""
 
@@ -648,7 +648,7 @@ def test_states_of_loops_that_begin_or_end_as_zeros_are_cut(loop):
             total, added, i = state
             return total + added + jnp.sin(h), jnp.zeros(h.shape), i + 1
 
-        total, added, _ = LOOPS[loop](step, (jnp.zeros(h.shape), h, 0))
+        total, added, _ = LOOPS_OF_A_STEP[loop](step, (jnp.zeros(h.shape), h, 0))
         return (total + added) @ p["b"]
 
     rng = np.random.default_rng(4)

@@ -15,6 +15,11 @@ from experiments.recipes import Recipe
 NUMBERS = "loss 17.5952, accuracy 93.25 %, 14,889 images/s"
 
 
+@pytest.fixture(autouse=True)
+def bars_end_full():
+    """Do not compare the ends of bars, because these tests do not finish what they show."""
+
+
 def shown(done, width=80):
     bar = progress_bar("numbers")
     bar.add_task("seed 0, epoch 100/200", total=200, completed=done, numbers=NUMBERS)
