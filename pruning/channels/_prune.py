@@ -294,13 +294,13 @@ def _groups(
     If no group can be pruned, the function raises an error that gives the reasons.
     """
     groups = coupled_channels(apply, params, *inputs, resize=resize)
-    made = match_names(groups, exclude, "exclude") if groups else ()
+    names = exclude if groups else ()  # without groups, no name could match
+    made = match_names(groups, names, "exclude")
     left = tuple(group for group, found in zip(groups, made, strict=True) if not found)
     if not left:
         reasons = ["exclude matches all layers that make such channels: exclude fewer layers"]
         if not groups:
             reasons = _reasons(fixed_channels(apply, params, *inputs, resize=resize)) or [UNREAD]
-        names = exclude if groups else ()
         if not resize and excluding(coupled_channels(apply, params, *inputs, resize=True), names):
             reasons.append(RESIZE)
         raise ValueError("; ".join([NOTHING, *reasons]))
