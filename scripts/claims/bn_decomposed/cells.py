@@ -80,8 +80,9 @@ GAMMA_OF_THE_CIRCLE = claim(
     corrected=r"The points define $2n$ cells, so the smallest volume of a cell is $\gamma = "
     "1/(2n)$",
     fault="false",
-    why="For an odd number $n$ of equally spaced points, the $n$ lines through 0 that are "
-    "orthogonal to the points are all different. The $n$ lines bound $2n$ cells.",
+    why="The cells are bounded by the lines through 0 that are orthogonal to the points. For an "
+    "odd number $n$ of equally spaced points, the $n$ lines are all different, so they bound $2n$ "
+    "cells.",
 )
 GAMMA_OF_THE_CIRCLE.mean(
     "P(w in a cell) = 1/n", 1 / POINTS, GAUSSIAN_ROWS, "inside", form="rejected"
@@ -191,9 +192,9 @@ EQUATIONS_18_TO_20 = claim(
     r"\varepsilon)(w x_i/\|x_i\|^2)\,x_i^\top$",
     fault="false in a case",
     why="The distance between the neuron $w$ and the plane of neurons orthogonal to $x_i$ is $|w "
-    r"x_i|/\|x_i\|$. For small $\varepsilon$, the printed step has this length only if $\|x_i\| = "
-    "1$. For four Gaussian samples in three dimensions, the printed construction fails in 42 % of "
-    "all cases. Lemma 2 is still true.",
+    r"x_i|/\|x_i\|$. For small $\varepsilon$, the printed step has about the length $|w "
+    r"x_i|/\|x_i\|$ only if $\|x_i\| = 1$. For four Gaussian samples in three dimensions, the "
+    "printed construction fails in 42 % of all cases. Lemma 2 is still true.",
 )
 
 

@@ -209,9 +209,9 @@ FIGURE_6 = claim(
     corrected="Half of the activities of a neuron are 0, and the other half is half-Gaussian",
     remark=Remark(
         "over-reading",
-        "“Most inputs” means 60 % of the inputs. For these inputs, the output of a neuron is at "
-        "most a tenth of the largest output of the neuron. Without rescaling, a neuron deep in "
-        "the network is strongly active only for the odd point.",
+        "“Most inputs” means 60 % of the inputs. For 60 % of the inputs, the output of a neuron "
+        "is at most a tenth of the largest output of the neuron. Without rescaling, a neuron deep "
+        "in the network is strongly active only for the odd point.",
     ),
 )
 FIGURE_6.mean(

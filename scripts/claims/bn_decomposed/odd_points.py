@@ -76,8 +76,8 @@ REMARK_ON_THE_ODD_POINT = claim(
         "over-reading",
         "At finite width, the random weights decide which sample becomes the odd point, unless "
         "one sample is a clear outlier. At width 50, the longest of ten Gaussian samples is also "
-        "the longest sample after the last layer in a fifth of all networks. By chance alone, "
-        "this share would be a tenth.",
+        "the longest sample after the last layer in a fifth of all networks. By chance alone, the "
+        "longest of ten samples would remain the longest in a tenth of all networks.",
     ),
     why="At infinite width, the norms alone decide which sample becomes the odd point. If the "
     "ratio of the largest norm to the other norms exceeds $1 + 1.15/n$, the ratio grows from "
@@ -126,14 +126,15 @@ FIGURE_3 = claim(
     " point, except for a single odd data point that escapes far away from the cluster in"
     " an orthogonal direction”",
     corrected="At infinite width and for at least seven points, a stable state with an odd point "
-    "exists. In this state, the angle between two points of the cluster is not 0, and is about "
-    r"$3\pi/n$ for many points. A batch with nearly equal norms does not reach this state",
+    "exists. In the stable state, the angle between two points of the cluster is not 0, and is "
+    r"about $3\pi/n$ for many points. A batch with nearly equal norms does not reach the state "
+    "with an odd point",
     fault="false",
     why=r"A layer multiplies the squared angle $\theta^2$ between two points of the cluster by "
     r"$\alpha(1 - 2\theta/(3\pi))$ with $\alpha = n^2/(n^2 - 2n + 2)$. The angle stops changing "
-    "when this factor is 1. For 50 points, the distance of two points of the cluster is 0.0037 "
-    "times the distance of the odd point from the centre of the cluster, so the cluster in "
-    "a figure looks like a single point.",
+    r"when the factor $\alpha(1 - 2\theta/(3\pi))$ is 1. For 50 points, the distance of two "
+    "points of the cluster is 0.0037 times the distance of the odd point from the centre of the "
+    "cluster, so the cluster in a figure looks like a single point.",
 )
 
 

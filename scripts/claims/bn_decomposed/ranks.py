@@ -68,7 +68,7 @@ THEOREM_3_1 = claim(
     remark=Remark(
         "loose",
         "The bound on the mean number of rows is not sharp. For five equally spaced points on the "
-        "circle, the bound is 50, but the mean number of rows is 5.4.",
+        "circle, the bound is 50 rows, but the mean number of rows is 5.4.",
     ),
     why="Each additional row raises the rank with a conditional probability of at least "
     r"$\gamma$, so a rise of the rank takes at most $1/\gamma$ rows on average. Equation 27 "
@@ -101,15 +101,16 @@ THEOREM_3_1.mean(
 
 INDEPENDENT_STEPS = claim(
     "Theorem 3, independence of the steps",
-    r"The numbers $y_1, \ldots, y_n$ are independent, where $y_i$ is the number of rows that are "
-    "needed for the $i$th increase of the rank",
+    "Let $y_i$ be the number of rows that are needed for the $i$th increase of the rank. The "
+    r"numbers $y_1, \ldots, y_n$ are independent",
     printed=r"Appendix B, before Equation 28a: “note first that $y_1, y_2, \ldots, y_n$ are "
     "independent”",
     corrected="Whatever the earlier rows are, the next row increases the rank with a probability "
-    r"of at least $\gamma$. The proof of Theorem 3 needs only this probability",
+    r"of at least $\gamma$. For the proof of Theorem 3, a probability of at least $\gamma$ is "
+    "enough",
     fault="false",
-    why="If many rows are needed until a row is active for the first sample, one of these rows is "
-    "probably active for the second sample, which then needs no additional row.",
+    why="If many rows are needed until a row is active for the first sample, one of the rows is "
+    "probably active for the second sample, so the second sample needs no additional row.",
 )
 INDEPENDENT_STEPS.mean(
     "Cov(y₁, y₂) = 0 of 2 points at right angles", 0.0, ROWS, "covariance", form="rejected"

@@ -67,8 +67,9 @@ THEOREM_14_1 = claim(
     corrected=r"The mean squared norm is $\operatorname{E}\|x_1'\|^2 = 1$. The mean norm is $1 - "
     "5/(8d) + O(d^{-2})$",
     fault="false",
-    why="The mean of a norm that varies is below the root mean square of the norm. The formula of "
-    "item 1 is damaged in the text extraction of the PDF, but item 2 supports our reading.",
+    why="The norm of the output varies with the weights, so the mean norm is below the root mean "
+    "square of the norm. We read Theorem 14 from a text extraction of the PDF, in which the "
+    "formula of item 1 is damaged, but item 2 supports our reading of item 1.",
 )
 THEOREM_14_1.mean("E‖x₁′‖ = 1", 1.0, LAYER, "norm", form="rejected")
 THEOREM_14_1.mean(
@@ -186,8 +187,8 @@ THEOREM_14_4 = claim(
     r"x_j) - \tilde x_i \cdot \tilde x_j))$, with $K \ge \tilde x_i \cdot \tilde x_j$. Equations "
     r"114 to 116 leave out an expectation before the second norm. Theorem 14 requires $x_i' \ne "
     r"x_j'$, but the last strict inequality in the proof of item 4 needs $\alpha < 1$ and $x_i "
-    r"\ne x_j$. The inequality before it is not strict, because positively parallel recentred "
-    "samples give equality.",
+    r"\ne x_j$. The inequality before the last inequality is not strict, because positively "
+    "parallel recentred samples give equality.",
 )
 
 
@@ -254,9 +255,9 @@ STABILITY = claim(
     why=r"By Equation 111, $\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 - 2(K - "
     r"\tilde x_i \cdot \tilde x_j))$, where $K$ is the kernel of the samples $\tilde x_i$ and "
     r"$\tilde x_j$. The term $K - \tilde x_i \cdot \tilde x_j$ is of third order in the angle "
-    r"between the samples, but the squared distance is of second order. Therefore, for small "
-    r"angles, the factor $\alpha > 1$ decides, and distances grow. Theorem 14 assumes "
-    "$R > n/(n - 1)$, which is false after a layer.",
+    "between the samples, but the squared distance is of second order. For small angles, the term "
+    r"of third order is negligible, so the squared distance grows by the factor $\alpha > 1$. "
+    "Theorem 14 assumes $R > n/(n - 1)$, which is false after a layer.",
 )
 
 

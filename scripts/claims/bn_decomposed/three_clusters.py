@@ -35,8 +35,8 @@ EQUATIONS_61_AND_62 = claim(
     r"\cdot ((n - 1)/n)^{2(T-1)}$",
     printed="Appendix E, Equation 62: the bound has the factor $2n - 7$, “which has a negligible "
     "exponent with respect to equation (40)”",
-    corrected=r"The bound of Equation 62 holds for $n \ge 4$ samples. With three samples, there "
-    "is no pair of inner samples",
+    corrected=r"The bound of Equation 62 holds for $n \ge 4$ samples. With three samples, the "
+    "bound says nothing, because there is no pair of inner samples",
     fault="false in a case",
     why="For $n = 3$, the factor $2n - 7$ is negative, so the printed bound is negative, but the "
     "geometric sum is positive.",

@@ -89,9 +89,10 @@ TABLE_4 = claim(
         "over-reading",
         "Before fine-tuning, the accuracies of the criteria differ by up to 8.32 percentage "
         "points, but Table 4 does not show that one criterion is better than another. Friedman's "
-        "test gives $p = 0.126$ after fine-tuning and $p = 0.029$ before fine-tuning, or 0.058 "
-        "after correction for two tests. One row of Table 4 belongs to another trained network: "
-        "ResNet56 on CIFAR10 (2) has an accuracy of 93.2 before pruning, not 92.97.",
+        "test gives $p = 0.126$ after fine-tuning. Before fine-tuning, Friedman's test gives $p = "
+        "0.029$, or 0.058 after correction for two tests. In one row of Table 4, ResNet56 on "
+        "CIFAR10 (2), the accuracy before pruning is 93.2 instead of 92.97, so the row belongs to "
+        "another trained network.",
     ),
     why="We took the accuracies from the printed Table 4. Friedman's test compares the criteria "
     "within each of 18 trained networks. Three experiments on the same network are not "

@@ -31,8 +31,8 @@ THEOREM_5_1 = claim(
     remark=Remark(
         "over-reading",
         "As $d$ grows, the ratio of the norms of two filters tends to 1, but the difference of "
-        "the norms keeps the variance $c^2$. CWDA Plus allows filters with different scales, "
-        "whose ratio of norms does not tend to 1.",
+        "the norms keeps the variance $c^2$. CWDA Plus allows filters with different scales, and "
+        "for such filters, the ratio of norms does not tend to 1.",
     ),
     why=r"The variance $\operatorname{Var}\|v\| = 2c^2h(d)$ grows only to $c^2/2$, while the "
     r"mean $E\|v\|$ grows like $c\sqrt d$. In item 1 of Theorem 5, the printed “limit” "

@@ -103,7 +103,7 @@ EQUATION_32 = claim(
     corrected="The variance of $A$ is exactly $16c^8(2k^2 + 6k)$",
     fault="false",
     why=r"The variance of $A$ contains the fourth cumulant of $\|X\|^2 - \|Y\|^2$, which is "
-    "$96c^8k$. The printed variance contains only half of this cumulant.",
+    "$96c^8k$. The printed variance contains only half of the fourth cumulant.",
 )
 EQUATION_32.variance("16c⁸(2k² + 3k)", 16.0 * 65, NUMERATOR_IN_5, "a", form="rejected")
 EQUATION_32.variance("16c⁸(2k² + 6k)", 16.0 * 80, NUMERATOR_IN_5, "a", form="corrected")
@@ -139,8 +139,9 @@ EQUATIONS_29_AND_33 = claim(
     r"\Gamma((k + 1)/2)/\Gamma(k/2)$. Equation 33 lacks the term $-\operatorname{Cov}(A, "
     "B)/(EB)^2$",
     fault="false",
-    why="Equation 33 is derived from Equation 21, which lacks a mixed term. The missing term is "
-    r"about $-2c^2/k$, which cancels the term with $\operatorname{Var}(B)$ in Equation 33.",
+    why="Equation 33 is derived from Equation 21, which lacks a mixed term. The term that "
+    r"Equation 33 lacks is about $-2c^2/k$, and cancels the term with $\operatorname{Var}(B)$ in "
+    "Equation 33.",
 )
 EQUATIONS_29_AND_33.mean(
     "2c² + (4c²k + 1)/(2k²) at c = 0.05",

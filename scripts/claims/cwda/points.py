@@ -20,9 +20,9 @@ PROPOSITION_8 = claim(
     "have a joint density",
     fault="false in a case",
     why="If all entries of a matrix equal one normal variable, the matrix has rank 1. If the "
-    "entries have a joint density, the rank is full with probability 1, because a lower rank "
-    "means that polynomials of the entries are zero. The differences $v_i - v_0$ in Theorem 4 "
-    "have a joint density.",
+    "entries have a joint density, the rank is full with probability 1, because the rank is lower "
+    "only if polynomials of the entries are zero. The differences $v_i - v_0$ in Theorem 4 have a "
+    "joint density, so the rank in Theorem 4 is full with probability 1.",
 )
 
 

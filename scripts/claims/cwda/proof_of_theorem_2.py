@@ -73,7 +73,7 @@ THEOREM_2_PROOF = claim(
     fault="misprint",
     why=r"A distance has the unit of $\sigma$. At $F = 0$, $\sigma = 1.7$ and $k = 9$, the mean "
     "distance is 4.96, but the printed form gives 8.43. The proof of Theorem 2 needs only the "
-    "sign of the slope of the mean distance, which is right.",
+    "sign of the slope of the mean distance, which the factor does not change.",
 )
 THEOREM_2_PROOF.mean(
     "σ² √(π/2) L at ‖F‖ = 2, σ = 1.7, d = 9",

@@ -23,8 +23,8 @@ EQUATION_34 = claim(
     remark=Remark(
         "unit",
         "The two sides of Equation 34 have the units $c^2$ and $c^4$. The proof of Theorem 3 "
-        r"needs another inequality, which is true for large $k$ and every $c$: $(\|X\| - \|Y\|)^2 "
-        r"\ll 2\|X\|\|Y\|$.",
+        r"needs the inequality $(\|X\| - \|Y\|)^2 \ll 2\|X\|\|Y\|$ instead, which is true "
+        "for large $k$ and every $c$.",
     ),
     why=r"Norms $x$ and $y$ have $E\,(x - y)^2/(2xy) = 1/(2k) + \dots$ for any $c$, so a "
     "large $k$ alone is enough.",
@@ -74,9 +74,9 @@ LAGRANGE_IDENTITY = claim(
     r"\|a_j\|^2)^2$. The factor 2 must be before the products $\|a_i\|\|a_j\|$",
     fault="false",
     why="The printed identity adds terms of the units $c^2$ and $c^4$. Lagrange's identity for "
-    r"the sequences $\|a_i\|$ and 1 has the squared differences of norms. The next line of "
-    r"the proof drops the printed sum, because Equation 34 says that $(\|X\|^2 - \|Y\|^2)^2$ is "
-    r"much smaller than $2\|X\|\|Y\|$.",
+    r"the sequences $\|a_i\|$ and 1 contains the squares $(\|a_i\| - \|a_j\|)^2$. The next line "
+    r"of the proof drops the printed sum, because Equation 34 says that $(\|X\|^2 - \|Y\|^2)^2$ "
+    r"is much smaller than $2\|X\|\|Y\|$.",
 )
 
 

@@ -72,9 +72,10 @@ APPROXIMATELY_MONOTONIC = claim(
     r"jointly normal, Spearman's ρ is $(6/\pi)\arcsin(r/2)$ with $r \ge \sqrt{1 - "
     r"\operatorname{Var}(\log X/Y)/\operatorname{Var}(\log Y)}$",
     fault="false",
-    why="The norms of two independent sets of filters are a counter-example. In $d$ dimensions, "
-    "the variances of the ratios are $O(1/d)$, but the two rankings are unrelated. The variances "
-    "are small only because each norm has a relative variance of $O(1/d)$.",
+    why="The norms of two independent sets of filters are a counter-example. The ratio of two "
+    "independent norms in $d$ dimensions has the variance $O(1/d)$, but the two rankings are "
+    "unrelated. The variance of the ratio is small only because each norm has a relative variance "
+    "of $O(1/d)$.",
 )
 APPROXIMATELY_MONOTONIC.mean(
     "Sp = 1 of norms of independent filters", 1.0, LAYERS, "spearman_of_unrelated", form="rejected"
@@ -187,14 +188,14 @@ THEOREM_1 = claim(
     "For a Gaussian filter in $n$ dimensions and norms that are scaled to mean 1, "
     r"$\operatorname{Var}(\ell_1/\ell_2)$ and $\operatorname{Var}(\ell_2/\ell_1)$ are $\lesssim "
     "1/n$",
-    corrected=r"The variance is $(1 + \text{CV}_1^2)/(1 + \text{CV}_2^2) - 1 < (\pi - 3)/(2n)$, "
-    "fifteen times smaller than in the proof",
+    corrected=r"The variance of $\ell_1/\ell_2$ is $(1 + \text{CV}_1^2)/(1 + \text{CV}_2^2) - 1 < "
+    r"(\pi - 3)/(2n)$, which is fifteen times smaller than in the proof",
     remark=Remark(
         "loose",
         r"If $\ell_1$ and $\ell_2$ of filters of $n$ weights are divided by their means, the "
-        r"variance of $\ell_1/\ell_2$ is $0.07/n$. The proof of Theorem 1 bounds this variance by "
-        r"$(\pi - 1)/(2n)$, which is larger than the bound $1/n$ of Theorem 1. A bound of a "
-        "variance implies nothing about ranks.",
+        r"variance of $\ell_1/\ell_2$ is $0.07/n$. The proof of Theorem 1 bounds the variance of "
+        r"$\ell_1/\ell_2$ by $(\pi - 1)/(2n)$, which is larger than the bound $1/n$ of Theorem "
+        "1. A bound of a variance implies nothing about ranks.",
     ),
     why="The direction of a Gaussian filter is independent of its length, so "
     r"$E(\ell_1/\ell_2)^j = E\,\ell_1^j/E\,\ell_2^j$ and $\operatorname{Var}(\ell_1/\ell_2) = (1 "

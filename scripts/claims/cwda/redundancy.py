@@ -193,9 +193,9 @@ SECTION_4_1_3 = claim(
         "fewer filters than dimensions.",
     ),
     why="An entry of the covariance off the diagonal has the variance $c^4/d$. Together, the "
-    "$N^2$ entries spread the eigenvalues over the interval of Marchenko and Pastur. In Section "
-    r"4.2, the constant $c$ of $\mathrm{Cov} = c \cdot (v_i^\top v_j)$ is $1/d$, and the second "
-    "“Theorem 5 (1)” means item 2 of Theorem 5.",
+    "$N^2$ entries spread the eigenvalues over the interval of the Marchenko–Pastur distribution. "
+    r"In Section 4.2, the constant $c$ of $\mathrm{Cov} = c \cdot (v_i^\top v_j)$ is $1/d$, and "
+    "the second “Theorem 5 (1)” means item 2 of Theorem 5.",
 )
 
 

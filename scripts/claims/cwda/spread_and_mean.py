@@ -100,8 +100,8 @@ TEST_2 = claim(
         "hypothesis",
         r"The paper does not specify its test of equal standard deviations $\sigma_j$ of the "
         r"filters. A $t$ test of the squared relative deviations of $\sigma_j$ is not valid. For "
-        "16 filters of 144 weights, this $t$ test at the level 5 % rejects a true hypothesis in "
-        "20 % of all cases.",
+        "16 filters of 144 weights, such a $t$ test at the level 5 % rejects the hypothesis of "
+        "equal standard deviations in 20 % of all cases in which the hypothesis is true.",
     ),
     why=r"The squares $(\sigma_j/\text{mean} - 1)^2$ have a skewed distribution. If the mean of "
     "the squares is small, their standard deviation is small too, so $t$ is too often far "

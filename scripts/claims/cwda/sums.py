@@ -27,10 +27,10 @@ THEOREM_2 = claim(
     "variance $c^2/N$ in every coordinate",
     remark=Remark(
         "hypothesis",
-        "The Fermat point is 0 only in expectation. In a layer of $N$ filters, the Fermat point "
-        r"and the centroid are at a distance of about $c\sqrt{d/N}$ from 0, which is "
-        r"$1/\sqrt N$ of the length of a filter. In Theorem 2, the covariance is $\sigma I$ in "
-        r"the main text and $\sigma^2I$ in the appendix.",
+        "For Gaussian filters, the Fermat point is 0 only in expectation. In a layer of $N$ "
+        r"filters, the Fermat point and the centroid are at a distance of about $c\sqrt{d/N}$ "
+        r"from 0, which is $1/\sqrt N$ of the length of a filter. In Theorem 2, the covariance is "
+        r"$\sigma I$ in the main text and $\sigma^2I$ in the appendix.",
     ),
     why=r"The mean distance $E\|F - v\|$ is convex in $F$ and has equal values at $F$ and $-F$, "
     "so the minimum of the mean distance is at 0. The convexity argument holds for any "
@@ -107,8 +107,9 @@ THEOREM_3 = claim(
     corrected="The exact variance is known for every $n$ and $k$, and does not depend on $c$",
     remark=Remark(
         "hypothesis",
-        "Theorem 3 does not need a small standard deviation $c$. The ratio $F_1/F_2$ of the sum "
-        "of norms and the sum of squared norms, each divided by its mean, does not depend on $c$.",
+        "Theorem 3 does not need a small standard deviation $c$. Let $F_1$ be the sum of norms "
+        "and $F_2$ the sum of squared norms, each divided by its mean. The ratio $F_1/F_2$ does "
+        "not depend on $c$.",
     ),
     why=r"The ratio $\sum r/\sqrt{\sum r^2}$ is independent of $\sum r^2$, because the direction "
     "of a Gaussian vector is independent of the length of the vector, so "
@@ -177,14 +178,15 @@ EQUATION_8 = claim(
     printed="Section 3.2 (3), before Equation 8: “According to the analysis in Section 3.2 (1) "
     "and Theorem 3, we have”; Theorem 3: “For n random variables ai ∈ Rk follow N(0, c2 ·"
     " Ik).”",
-    corrected="Equation 8 is true: the two sums rank the filters alike. If the two sums are "
-    "divided by their means, the ratio of the sums has the variance $(1 + 3/n)/(8k)$, which does "
-    "not tend to 0 as the number $n$ of vectors grows",
+    corrected="Equation 8 is true: the two sums rank the filters alike. If each sum is divided by "
+    "its mean, the ratio of the two sums has the variance $(1 + 3/n)/(8k)$, which does not tend "
+    "to 0 as the number $n$ of vectors grows",
     fault="false in a case",
     why="All vectors $a_i = P - v_i$ contain the filter $P$, but the proof of Theorem 3 assumes "
-    r"independent vectors. The two sums increase with $\|P\|$, so the two sums rank the filters "
-    "alike. The relative increase of the sum of squared distances is twice the relative increase "
-    r"of the sum of distances, so the ratio of the sums varies with $\|P\|$ for every $n$.",
+    "independent vectors. The sum of distances and the sum of squared distances increase with "
+    r"$\|P\|$, so the two sums rank the filters alike. The relative increase of the sum of "
+    "squared distances is twice the relative increase of the sum of distances, so the ratio of "
+    r"the two sums varies with $\|P\|$ for every $n$.",
 )
 
 

@@ -99,8 +99,8 @@ THEOREM_32 = claim(
     remark=Remark(
         "hypothesis",
         r"Theorem 3.2 assumes that $\alpha$ is equal at the two iterations, but training changes "
-        r"$\alpha$. With $\alpha$ at one iteration and $\alpha'$ at the other iteration, the "
-        r"bound of $W$ is $1/\alpha + 1/\alpha'$. The bound is for outputs before the scale "
+        r"$\alpha$. With $\alpha$ at one iteration and $\alpha'$ at another iteration, the "
+        r"bound of $W$ is $1/\alpha + 1/\alpha'$. Theorem 3.2 is about outputs before the scale "
         r"$\gamma$ and the bias $\beta$.",
     ),
     why=r"The norm of $g(x)$ is $h(\|x\|)$, which rises to $1/\alpha$. The corrected bound is at "

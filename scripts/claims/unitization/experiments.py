@@ -118,10 +118,10 @@ HIGHER_MOMENTS = claim(
     r"(1 - \alpha)\|x\|$",
     remark=Remark(
         "hypothesis",
-        r"Equation 10 does not always reduce the kurtosis. Let inputs in $\mathbb{R}^8$ have "
-        "random directions, and the lengths 1 and 3 with equal probability. Equation 10 with "
-        r"$\alpha = -0.6$ increases the kurtosis of an element from 3.94 to 4.31. In training, "
-        r"$\alpha$ can be negative.",
+        "Equation 10 does not always reduce the kurtosis. For example, let inputs in "
+        r"$\mathbb{R}^8$ have random directions, and lengths that are 1 or 3 with equal "
+        r"probability. For such inputs, Equation 10 with $\alpha = -0.6$ increases the kurtosis "
+        r"of an element from 3.94 to 4.31. In training, $\alpha$ can be negative.",
     ),
     why=r"An output of Equation 10 is $l\,u$ with a random unit vector $u$ of $\mathbb{R}^d$, and "
     r"$u$ has the moments $E\,u_1^2 = 1/d$ and $E\,u_1^4 = 3/(d(d + 2))$.",
@@ -211,8 +211,8 @@ ALGORITHM_3 = claim(
         "over-reading",
         "The result of Algorithm 3 is not an estimate of $W$, and is not proportional to $W$. The "
         "paper assumes $K$-Lipschitz functions for some $K$, but $K$ is unknown, and critics with "
-        "clipped weights are only some of these functions. The sigmoid at the end of the critic "
-        "keeps the result below 1.",
+        "clipped weights are only some of the $K$-Lipschitz functions. The sigmoid at the end of "
+        "the critic keeps the result below 1.",
     ),
     why="The critic of the paper ends in a sigmoid, so the difference of two means of the "
     "critic is below 1 for any samples. The check trains the critic for 20 steps instead of "

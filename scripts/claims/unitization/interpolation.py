@@ -65,9 +65,8 @@ EQUATION_10 = claim(
     r"E(\|Y\| - 1)_+)$ holds and is attained. After exact batch norm, $W \le 2(\alpha + (1 - "
     r"\alpha)\sqrt{d})$",
     why=r"The factor $\alpha/r + 1 - \alpha$ of Equation 10 is the weighted arithmetic mean of "
-    "$1/r$ and $1$, whereas Equation 9 has the weighted harmonic mean of $1/r$ and $1$, "
-    r"so outputs of Equation 10 have the norm $\alpha + (1 - \alpha)r$, which can be "
-    r"larger than $1/\alpha$.",
+    "$1/r$ and $1$, whereas Equation 9 has the weighted harmonic mean of $1/r$ and $1$. Outputs "
+    r"of Equation 10 have the norm $\alpha + (1 - \alpha)r$, which can be larger than $1/\alpha$.",
 )
 
 
@@ -160,7 +159,7 @@ NOISE_FREE = claim(
     r"exact batch norm. Without batch norm and for $\alpha < 1$, $W$ has no bound",
     fault="false",
     why=r"If $r$ is the norm of an input, the output of Equation 10 has the norm $\alpha + (1 - "
-    r"\alpha)r$. For example, let $\alpha = 1/2$ and $d = 64$. After exact batch norm, $W$ can be "
+    r"\alpha)r$. For example, at $\alpha = 1/2$, $d = 64$ and after exact batch norm, $W$ can be "
     r"6.36, which exceeds the bound $2/\alpha = 4$ of the paper.",
 )
 
@@ -257,8 +256,8 @@ LOST_INFORMATION = claim(
     remark=Remark(
         "over-reading",
         r"For $0 < \alpha < 1$, no affine map computes the input of unitization from the output. "
-        "However, no information is lost, because different inputs have different outputs. At "
-        r"$\alpha = 1$, all inputs on a ray from 0 have the same output.",
+        r"However, no information is lost for $0 < \alpha < 1$, because different inputs have "
+        r"different outputs. At $\alpha = 1$, all inputs on a ray from 0 have the same output.",
     ),
 )
 

@@ -83,7 +83,7 @@ VANISHING = claim(
     remark=Remark(
         "hypothesis",
         "If gradients vanish only in the first layers, the last layers still learn, so the "
-        "outputs of the last layers move.",
+        "outputs of the last layers change.",
     ),
     why="In a network of 20 sigmoid layers, the movement of the first layer's outputs is less "
     "than a billionth of the movement of the last layer's outputs.",

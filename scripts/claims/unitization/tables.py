@@ -53,7 +53,7 @@ TABLES_1_AND_2 = claim(
 
 CIFAR = claim(
     "Section 4.2, gains",
-    "Unitization raises each accuracy, on CIFAR-100 by over 1 %. The text of the paper also "
+    "Unitization raises each accuracy, on CIFAR-100 by over 1 %, and the text of the paper also "
     "gives the differences .54 and .08",
     printed="Section 4.2: “raises the classification accuracy for each ResNet”; “only 0.54% less "
     "than that of the ResNet-1001, but using the unitization raises the accuracy by 0.08%”; “over "
@@ -63,9 +63,9 @@ CIFAR = claim(
         "Unitization increases the paper's accuracies by 0.42, 0.13 and 0.28 percentage points on "
         "CIFAR-10, and by 1.06, 1.04 and 1.02 points on CIFAR-100. If two accuracies came from "
         "different sets of 10,000 images, their difference would have a standard error of 0.33 to "
-        "0.67 points. None of the gains exceeds two of these standard errors. A paired comparison "
-        "on the shared test set could be more precise, but the paper has none. The paper does not "
-        "report the spread of the five runs of each network.",
+        "0.67 points. None of the gains exceeds two standard errors of a difference. A paired "
+        "comparison on the shared test set could be more precise, but the paper has no paired "
+        "comparison. The paper does not report the spread of the five runs of each network.",
     ),
 )
 
@@ -174,8 +174,8 @@ MICRO_BATCHES = claim(
     remark=Remark(
         "over-reading",
         "All networks of Table 4 were trained with the learning rate for batches of 128, and no "
-        "learning rate was tuned. Four networks with group norm are not better than chance. The "
-        "paper does not report the spread of the three runs of each network.",
+        "learning rate was tuned. In Table 4, four networks with group norm are not better than "
+        "chance. The paper does not report the spread of the three runs of each network.",
     ),
 )
 

@@ -66,9 +66,9 @@ THEOREM_31 = claim(
         "over-reading",
         "Theorem 3.1 bounds $W$, but unitization can also increase $W$. For example, two points "
         "at the distance 0.002 can have the distance 2 after unitization. If the unitized outputs "
-        r"of one iteration have the mean 0, $W$ is at most $\sqrt{2}$. In the appendix, Theorems "
-        "3.1 and 3.2 draw $x$ from the distribution $p_U$ of the unitized outputs, but $x$ must "
-        "have the distribution of the outputs before unitization.",
+        r"of one of the two iterations have the mean 0, $W$ is at most $\sqrt{2}$. In the "
+        "appendix, Theorems 3.1 and 3.2 draw $x$ from the distribution $p_U$ of the unitized "
+        "outputs, but $x$ must have the distribution of the outputs before unitization.",
     ),
     why="For a 1-Lipschitz function $f$ with $f(0) = 0$, the value $f(g(x))$ lies in $[-1, 1]$. "
     r"Two samples that are drawn independently have the root mean square distance $\sqrt{2 - "
