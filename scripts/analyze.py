@@ -5,10 +5,10 @@
     python scripts/analyze.py RUN --seed 1
 
 WEIGHTS is a file of safetensors, npz, Flax msgpack, PyTorch or Keras, or a folder of Orbax
-checkpoints. Code in a file is never run. RUN is the folder of a run of scripts/train.py; the newest
-checkpoint of one seed is read. If a network has no convolutions, its dense layers are analyzed; the
-weights of each neuron are a filter. The command prints a table with a row for each layer.
-OUT/index.html has the figures of the pruning paper, and OUT/results.json has every value.
+checkpoints. Code in a file is never run. RUN is the folder of a run of scripts/train.py, from which
+the newest checkpoint of one seed is read. If a network has no convolutions, its dense layers are
+analyzed; the weights of each neuron are a filter. The command prints a table with a row for each
+layer. OUT/index.html has the figures of the pruning paper, and OUT/results.json has every value.
 """
 
 if __name__ == "__main__":  # handles Ctrl-C during the imports

@@ -1,4 +1,4 @@
-"""Train networks with eight normalizers on three small tasks, and compare shift with training.
+"""Train networks with eight normalizers, and relate the shift of their layers to their test losses.
 
     python scripts/atlas.py --data-dir DIR            # 72 runs, about 20 minutes of one core
 
@@ -37,9 +37,8 @@ def main(
     Args:
       data_dir: The folder that holds MNIST and Fashion-MNIST in tensorflow-datasets' format.
       seeds: The number of networks for each normalizer and task.
-      size: The number of training images of a task. The number of texts is a quarter of this
-        number.
-      traffic: A file of `scripts/atlas_traffic.py`; if given, the page also shows its numbers.
+      size: The number of training images of a task. A task with texts has size / 4 texts.
+      traffic: A file of `scripts/atlas_traffic.py`, whose numbers the page also shows.
       out: The folder for the page, its results and finished runs.
     """
     from experiments.measures import atlas, atlas_findings

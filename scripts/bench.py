@@ -2,12 +2,12 @@
 
     python scripts/bench.py            # 25 minutes or more on 2 cores
 
-A pair has our program and another program with which it is compared. After a warm-up, calls of the
-two programs alternate in one process, and are timed. The ratio of times is the median over pairs of
-neighbouring calls, and is printed with its quartiles. A ratio below 1 means that our program is
-faster. The time of a layer is also divided by the time of a copy of its input. The memory of our
-compiled layer is divided by the memory of Flax's compiled layer. After every group of programs,
-`--out` writes the numbers to a file, with the load of the machine at the start.
+Each pair of programs has our program and another program for the same task. After a warm-up, calls
+of the two programs of a pair alternate in one process, and are timed. The ratio of times is the
+median over pairs of neighbouring calls, and is printed with its quartiles. A ratio below 1 means
+that our program is faster. The time of a layer is also divided by the time of a copy of its input.
+The memory of our compiled layer is divided by the memory of Flax's compiled layer. After every
+group of programs, `--out` writes the numbers to a file, with the load of the machine at the start.
 """
 
 if __name__ == "__main__":  # handles Ctrl-C during the imports

@@ -89,7 +89,7 @@ def main(
 def check(
     selected: Sequence["Claim"], precision: float, seed: int, devices: Sequence[Any], path: Path
 ) -> dict[str, Any]:
-    """Check claims, print a report of each, and return their entries of results.json."""
+    """Check claims, print a report of each claim, and return the entries of results.json."""
     from claims import ALL
     from experiments.files import plain
     from experiments.measures import claims as claim_measures

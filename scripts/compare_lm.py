@@ -1,15 +1,15 @@
-"""Cut a small language model of bytes in several ways, to compare scores and repairs.
+"""Prune a small language model of bytes in several ways, to compare scores and repairs.
 
     python scripts/compare_lm.py                           # the model of scripts/train_lm.py
     python scripts/compare_lm.py out/train_lm/model --keep 0.75 --seeds 1
 
 The command removes key-value heads with their queries, and intermediate units, until the given
-share of the parameters remains. Each score chooses the units that are removed; two of the scores
-are random and magnitude. The perplexity is measured after each cut, and after the remaining kernels
-are fitted by least squares on a calibration text. For the score reconstruction, the cut model and
-the fitted model are also trained, on the calibration text or on a share of an epoch.
-OUT/results.json has the perplexity of held-out bytes for each seed. The seed decides the text and
-the random choice. By default, the run takes about half an hour on one core.
+share of the parameters remains. Each score, such as random or magnitude, chooses the units that are
+removed. The perplexity is measured after pruning, and again after the remaining kernels are fitted
+by least squares on a calibration text. For the score reconstruction, the model before and after the
+fit is also trained, on the calibration text or on a share of an epoch. OUT/results.json has the
+perplexity of held-out bytes for each seed. The seed decides the text and the choice of units by the
+score random. By default, the run takes about half an hour on one core.
 """
 
 if __name__ == "__main__":  # handles Ctrl-C during the imports
@@ -29,7 +29,7 @@ from experiments.options import AtLeastTwo, Flat, LocalPath, Positive, Seeds, Sh
 
 @dataclass(frozen=True)
 class Options:
-    """The model that is cut, and how it is cut.
+    """The model that is pruned, and how it is pruned.
 
     Attributes:
       model: The folder of a model whose tokens are bytes.
@@ -54,7 +54,7 @@ class Options:
 
 @checked
 def main(options: Flat[Options]) -> None:
-    """Cut the model in several ways, and write OUT/results.json."""
+    """Prune the model in several ways, and write OUT/results.json."""
     with files.in_use(options.out, __file__):
         files.check_model(options.model, options.out)
         import jax

@@ -1,12 +1,12 @@
-"""Compares how l1 and l2 rank the filters of trained networks with three models of filters.
+"""Compares the rankings of trained filters by l1 and l2 with the predictions of three models.
 
     python scripts/filter_models.py WEIGHTS...      # about a minute a network
 
 WEIGHTS are weight files that scripts/analyze.py can read. For each layer, the command fits the
 shape of the weights' distribution, the spread of the filters' scales and the effective dimension.
 From shape, spread and dimension, closed forms predict Spearman's correlation, Kendall's correlation
-and the overlap. For pairs of criteria, the page compares expected overlaps with differences of
-accuracies. The accuracies come from Table 4 of the pruning paper and from results of
+and the overlap of the two rankings. For pairs of criteria, the page compares expected overlaps with
+differences of accuracies. The accuracies come from Table 4 of the pruning paper and from results of
 scripts/prune.py. OUT/index.html is the page, and OUT/results.json has every value. For the
 ResNet-20, the model of Gaussian filters predicts Spearman's correlation with an error of 0.068.
 """

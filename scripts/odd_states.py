@@ -1,11 +1,11 @@
-"""Computes for which activations an odd point forms: a sample much longer than all others.
+"""Computes for which activations one sample becomes an odd point, much longer than all others.
 
 The layers have infinite width, recentering, and one of eight activations.
 
     python scripts/odd_states.py            # about 8 minutes of a busy core
 
 For each activation, the command computes how a layer maps the angle between two samples, the fixed
-point of this map, and the depth scale. For batches of 6, 7, 10 and 30 samples, the command computes
+point of the map, and the depth scale. For batches of 6, 7, 10 and 30 samples, the command computes
 two Gram matrices that a layer does not change: one with an odd point (the odd state), and one with
 equal norms and angles (the symmetric state). The command also computes how fast deviations from
 each state grow. If the growth has a closed form or is a single integral, the command confirms the

@@ -8,9 +8,9 @@
 All layers lose the same numbers of key-value heads (with their query heads), of intermediate units,
 of experts, and of channels of the residual stream. Because all layers of the smaller model have
 equal widths, the class of the whole model in `transformers` also loads the smaller model in OUT.
-Norms are adapted to the new width. A text is used to choose the units that remain and to fit the
-remaining kernels. The last tenth of the text is held out. Without --maxtext, the memory holds only
-one layer at a time, the embedding, the output kernel, and the activations of the text.
+Norms are adapted to the new width. The command reads a text to choose the units that remain and to
+fit the remaining kernels. The last tenth of the text is held out. Without --maxtext, the memory
+holds only one layer at a time, the embedding, the output kernel, and the activations of the text.
 OUT/index.html shows what was removed, and the perplexity of held-out text before and after each
 stage. A model with 0.6 billion parameters takes some minutes on two cores.
 """
@@ -82,7 +82,7 @@ class Options:
       amounts: How much of the model remains.
       text: A text file, or a .npy file of token numbers.
       score: The score that decides which units remain. With --repair none, magnitude and random
-        need no text; with --layers, only random needs none.
+        need no text; with --layers, only random needs no text.
       repair: Whether the remaining kernels are fitted to the text by least squares.
       sequences: The number of text pieces used to score units and to repair kernels.
       length: The number of tokens in a piece.

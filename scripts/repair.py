@@ -10,7 +10,7 @@ The experiment digits repairs perceptrons and convolutional networks on the embe
 with several sets of training images; the repairs with one set take 8 to 18 minutes of a core. The
 experiment recalibration recomputes the statistics of the unpruned network from images that differ
 from the training images (OUT/recalibration.json). If OUT has digits.json and resnet20.json,
-OUT/index.html shows the results of both. A perceptron that loses half of its channels and is
+OUT/index.html shows the results of both files. A perceptron that loses half of its channels and is
 repaired by least squares has an accuracy of 97 %. An interrupted run of resnet20 resumes after its
 last row.
 """

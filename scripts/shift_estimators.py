@@ -4,12 +4,12 @@
 
 The distances are known for shifted Gaussians, for Gaussians of two scales, and for the example of
 the unitization paper whose distance has no bound. Outputs of a real layer before and after an epoch
-on the digits are also compared. As their distance is not known, it is replaced by the exact
-distance between the test samples. All estimates use 500 test samples, and the two critics are
-trained on 2,000 other samples. The samples differ for every seed. The command writes OUT and prints
-a table of relative errors, (estimate − distance) / distance, as mean ± standard deviation over
-seeds. For Algorithm 3, the table shows the ratio estimate / distance, because the estimates are too
-small by orders of magnitude.
+on the digits are also compared. For a real layer, the exact distance between the test samples
+replaces the unknown distance. All estimates use 500 test samples, and the two critics are trained
+on 2,000 other samples. The samples differ for every seed. The command writes OUT and prints a table
+of relative errors, (estimate − distance) / distance, as mean ± standard deviation over seeds. For
+Algorithm 3, the table shows the ratio estimate / distance, because the estimates are too small by
+orders of magnitude.
 """
 
 if __name__ == "__main__":  # handles Ctrl-C during the imports

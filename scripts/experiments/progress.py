@@ -27,7 +27,7 @@ BETWEEN_LINES = 60.0  # smallest number of seconds between two lines
 class Stages:
     """A progress bar whose unit is the training of one epoch.
 
-    The bar also measures the seconds of every stage.
+    A `Stages` object also measures the seconds of every stage.
     """
 
     def __init__(self, progress: Progress, units: float):

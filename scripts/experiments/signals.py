@@ -15,8 +15,8 @@ SHOW_CURSOR = "\x1b[?25h\n"  # the cursor is shown again, because a progress bar
 def end_at_once(line: str, signum: int = signal.SIGINT) -> NoReturn:
     """End the process after one printed line.
 
-    No exception is raised, because an exception could be lost in a callback. The process may end at
-    once, because saved results survive even a kill.
+    The function raises no exception, because an exception could be lost in a callback. Saved
+    results are complete even if the process ends at once.
     """
     # `flush` raises if the signal arrived during a write to this stream
     with contextlib.suppress(RuntimeError, OSError, ValueError):

@@ -11,7 +11,7 @@ from experiments.benchmarks import transformers
 from experiments.benchmarks.timing import Pair
 
 LAYERS, WIDTH, HEADS, WORDS, TOKENS = 32, 4096, 32, 32_000, 128  # The sizes of LLaMA-7B.
-RUNS = 10  # Timed only a few times, because a call takes seconds.
+RUNS = 10  # The largest number of timed calls, which is small because a call takes seconds.
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:

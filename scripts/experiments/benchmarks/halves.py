@@ -22,7 +22,7 @@ BUILD: dict[str, Callable[[nnx.Rngs], nnx.Module]] = {
 }
 SIDE = 224
 BATCHES = (1, 32)
-RUNS = 10  # timed only a few times, because a call takes seconds
+RUNS = 10  # the largest number of timed calls, which is small because a call takes seconds
 ROUND_TO = MIN_CHANNELS = 16
 # if this share of the channels of each group is removed, half of the multiply-accumulates remain
 UNIFORM = 0.29

@@ -19,7 +19,7 @@ from experiments.benchmarks.timing import Pair
 
 LAYERS, WIDTH, HEADS, WORDS, TOKENS = 12, 768, 12, 50257, 128
 BATCHES = (1, 8)
-RUNS = 10  # timed only a few times, because a call takes seconds
+RUNS = 10  # the largest number of timed calls, which is small because a call takes seconds
 Params = dict[str, Any]
 
 

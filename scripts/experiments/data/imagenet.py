@@ -24,7 +24,8 @@ from experiments.cli import InputError
 Pixels = UInt8[np.ndarray, "h w 3"]
 # largest ratio of an image's sides; a thinner image, resized by its shorter side, could fill memory
 MAX_ASPECT = 32
-STRIDE = 32  # The networks' total stride; the longer side of an image becomes a multiple of it.
+# The networks' total stride. The longer side of an image becomes a multiple of this stride.
+STRIDE = 32
 PREFETCHED = 4  # Number of batches that each worker reads ahead.
 
 

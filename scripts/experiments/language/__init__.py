@@ -1,1 +1,1 @@
-"""Reads, evaluates, cuts and writes language models in Hugging Face's format."""
+"""Reads, evaluates, prunes and writes language models in Hugging Face's format."""

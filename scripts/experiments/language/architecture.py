@@ -71,7 +71,7 @@ class Architecture:
       hidden: Width of the residual stream.
       intermediate: Width of the multilayer perceptrons.
       heads: Number of query heads.
-      groups: Number of key-value heads; each serves the same number of query heads.
+      groups: Number of key-value heads; each key-value head serves the same number of query heads.
       head_dim: Width of a head.
       eps: Number that is added to mean squares in the norms.
       activation: Activation of the perceptrons, one of `ACTIVATIONS`.

@@ -1,4 +1,4 @@
-"""Cuts a small language model in several ways, and measures its perplexity on held-out text."""
+"""Prunes a small language model in several ways, and measures its perplexity on held-out text."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

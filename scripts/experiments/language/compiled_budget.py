@@ -1,7 +1,7 @@
 """Finds the largest numbers of units for which a pass moves at most a given number of bytes.
 
-The bytes are those that the pass reads from and writes to the memory of a chip. The decoder is
-compiled ahead of time, from shapes alone, for a chip that is not attached.
+The number counts the bytes that the pass reads from and writes to the memory of a chip. The decoder
+is compiled ahead of time, from shapes alone, for a chip that is not attached.
 """
 
 import multiprocessing
@@ -49,7 +49,7 @@ def choose(folder: Path, wanted: Wanted, tokens: int) -> Counts:
 
 
 def find(folder: Path, wanted: Wanted, tokens: int) -> Counts:
-    """Do the same as `choose`, but in this process."""
+    """The numbers of units within a budget in bytes, found in this process."""
     try:
         device = compile_only_devices(TOPOLOGIES[wanted.target])[0]
     except ValueError as error:

@@ -51,7 +51,7 @@ class State(NamedTuple):
     Attributes:
       whole: The residual stream of the whole decoder for the calibration text.
       repaired: The residual stream of the repaired decoder for the calibration text.
-      cut_held_out: The residual stream of the cut decoder without repair for held-out text.
+      cut_held_out: The residual stream of the smaller decoder without repair for held-out text.
       repaired_held_out: The residual stream of the repaired decoder for held-out text.
     """
 

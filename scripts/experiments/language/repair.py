@@ -2,10 +2,10 @@
 
 The whole and the smaller decoder read the same text. Layer by layer, a kernel W of the smaller
 decoder minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖². In the sum, x̃ is the input of the kernel after the
-earlier layers are fitted, and W₀ is the cut kernel. If the kernel writes to the stream, the target
-y is the whole decoder's stream after the kernel, minus the smaller decoder's stream before the
-kernel. For other kernels, and for all kernels of Gemma, y is the output of the kernel in the whole
-decoder. The least-squares fit follows Luo et al. (2017), ThiNet.
+earlier layers are fitted, and W₀ is the kernel without the removed units. If the kernel writes to
+the stream, the target y is the whole decoder's stream after the kernel, minus the smaller decoder's
+stream before the kernel. For other kernels, and for all kernels of Gemma, y is the output of the
+kernel in the whole decoder. The least-squares fit follows Luo et al. (2017), ThiNet.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""A small language model of bytes, trained from random weights, which `compare_lm.py` cuts."""
+"""A small language model of bytes, trained from random weights, which `compare_lm.py` prunes."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -146,7 +146,7 @@ def make_step(
 
 
 def perplexity(model: Architecture, params: Params, tokens: Int[np.ndarray, "n t"]) -> float:
-    """The perplexity over all sequences: exp of their mean cross entropy. Eight run at a time."""
+    """The perplexity over all sequences, of which eight run at a time: exp of the cross entropy."""
     parts = [tokens[i : i + 8] for i in range(0, len(tokens), 8)]
     losses = (float(MEASURE(model, params, jnp.asarray(part, jnp.int32))) for part in parts)
     total = sum(value * len(part) for value, part in zip(losses, parts, strict=True))

@@ -1,8 +1,9 @@
 """Correlations between the shift and the training results of runs of `scripts/atlas.py`.
 
-A comparison consists of the eight networks with the same task and seed, which start from the same
-weights and see the same batches. In each comparison, the mean over the eight networks is subtracted
-from the logarithms of shifts and losses, so that tasks and seeds cause no correlation.
+In this module, a comparison consists of the eight networks with the same task and seed, which start
+from the same weights and see the same batches. In each comparison, the mean over the eight networks
+is subtracted from the logarithms of shifts and losses, so that tasks and seeds cause no
+correlation.
 """
 
 from collections import defaultdict
@@ -74,8 +75,8 @@ def correlation(
     """Pearson's correlation of log shift and log outcome, between and within normalizers.
 
     Each correlation has a bootstrap interval. For the correlation between normalizers, the mean of
-    each comparison is subtracted. Its bootstrap resamples normalizers. For the correlation within
-    normalizers, the mean of each normalizer on a task is also subtracted, and the bootstrap
+    each comparison is subtracted, and the bootstrap resamples normalizers. For the correlation
+    within normalizers, the mean of each normalizer on a task is also subtracted, and the bootstrap
     resamples pairs of a normalizer and a task. The correlation within normalizers is None if every
     task has only one seed.
     """

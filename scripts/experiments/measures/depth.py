@@ -7,8 +7,8 @@ train networks with batch norm by Adam, and networks without batch norm by SGD. 
 last hidden layer for the first batch, before training. Accuracies are measured on 1,000 training
 samples, after training.
 
-Deep networks without batch norm learn if they start from He et al.'s weights, but not if they start
-from PyTorch's default weights. Deep networks with batch norm learn. The rank is 128 at all depths
+Deep networks with batch norm learn. Deep networks without batch norm learn if they start from He et
+al.'s weights, but not if they start from PyTorch's default weights. The rank is 128 at all depths
 only in networks with batch norm.
 """
 

@@ -3,7 +3,8 @@
 The first model has Gaussian filters. In the second model, weights are independent; the shape of
 their distribution and the spread of the filters' scales are fitted. The third model also fits an
 effective dimension of the filters. A fourth model, `logs`, has two normal variables with the
-measured correlation of log l1 and log l2. This fourth model shows how exact predictions can be.
+measured correlation of log l1 and log l2. The predictions of `logs` show how exact predictions can
+be at best.
 """
 
 from collections.abc import Mapping, Sequence

@@ -225,7 +225,7 @@ def conv_kernels(params: nnx.State) -> Kernels:
 
 @jax.jit
 def mask_filters(state: State, keep: dict[str, Bool[Array, " filters"]]) -> State:
-    """Set the filters for which `keep` is false to zero, and all values that depend only on them.
+    """Set the filters for which `keep` is false, and all values that depend only on these, to zero.
 
     A normalization follows a block's first convolution. The scale, bias and running mean of a
     removed channel in this normalization are also set to zero, so that the channel is exactly

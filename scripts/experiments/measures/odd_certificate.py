@@ -1,10 +1,11 @@
 """Certifies the stability of an odd state: its spectral radius in 50 digits, by mpmath.
 
-This module confirms the numbers of `odd_points.odd_stability`, and shares no code with this
-function. The certificate covers two kinds of states, which need at most one integral over one
-Gaussian variable. The first kind of state has a piecewise linear activation with a kink at 0, for
-which the arc-cosine kernel suffices. The second kind of state has a smooth activation and a cluster
-that has collapsed to a point; recentering makes the odd sample and this point opposite.
+This module confirms the numbers of `odd_points.odd_stability`, and shares no code with
+`odd_stability`. The certificate covers two kinds of states, which need at most one integral over
+one Gaussian variable. The first kind of state has a piecewise linear activation with a kink at 0,
+for which the arc-cosine kernel suffices. The second kind of state has a smooth activation and a
+cluster that has collapsed to a point; recentering makes the odd sample and the collapsed cluster
+opposite.
 
 An odd state is a Gram matrix that a layer does not change, and in which one sample (the odd sample)
 differs from all others (the cluster). The Gram matrix has four distinct entries: the variance of

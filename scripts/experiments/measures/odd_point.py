@@ -1,4 +1,4 @@
-"""The odd point of a random network and of the recentering tree, as a part of `results.json`."""
+"""The odd point, the longest sample, of a random network and of the recentering tree."""
 
 from typing import Any
 

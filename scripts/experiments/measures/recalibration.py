@@ -72,7 +72,7 @@ def norms(model: Any) -> list[Any]:
 def mix_statistics(graph: Any, tree: Any, fresh: Any, mix: Mix) -> Any:
     """A copy of the network, in which `mix(i, old, new)` has changed the statistics of each norm.
 
-    `old` is norm number i of the network, and `new` is this norm with statistics of new images.
+    `old` is norm number i of the network, and `new` is norm number i with statistics of new images.
     """
     model = nnx.merge(graph, jax.tree.map(jnp.copy, tree))
     for i, (a, b) in enumerate(zip(norms(model), norms(nnx.merge(graph, fresh)), strict=True)):

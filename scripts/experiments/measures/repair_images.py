@@ -2,9 +2,9 @@
 
 The arrays of the weight file have PyTorch's names, and the data folder has CIFAR-10 in the format
 of tensorflow-datasets. Channels inside all blocks are removed by every criterion and, as a control,
-at random. Every repair starts from the same trained network. All repairs of one draw use the same
-training images; another draw has other images. Each row is saved when it is measured, so a second
-run resumes where the first run ended.
+at random. Every repair starts from the same trained network. A draw is a random set of training
+images, and all repairs of one draw use the same images. Each row is saved when it is measured, so a
+second run resumes where the first run ended.
 """
 
 import itertools

@@ -11,7 +11,7 @@ whole set depend only on the weights, so nothing shifts while the weights are fr
 every layer normalizes by running averages, as in inference. - `batch`: every batch of the probe
 normalizes by its own statistics, as in training.
 
-For the last two kinds, the `floor` is the distance that changes of statistics cause with frozen
+For `running` and `batch`, the `floor` is the distance that changes of statistics cause with frozen
 weights. For `running`, the weights are frozen while running averages are updated by further
 batches. For `batch`, the probe is divided into batches in another way.
 """

@@ -1,4 +1,4 @@
-"""Evaluates, recalibrates and fine-tunes networks, also after pruning.
+"""Evaluates, recalibrates and fine-tunes networks before and after pruning.
 
 A tree holds the parameters and the running statistics of a network.
 """

@@ -78,7 +78,7 @@ def render(results: Mapping[str, Any]) -> str:
 
 
 def sentences(results: Mapping[str, Any]) -> Iterator[str]:
-    """Sentences with the correlations of shift and loss, and with other possible causes of them."""
+    """Sentences with the correlations of shift and loss, and with their other possible causes."""
     found = results["findings"]
     yield (
         f"{len(results['runs'])} runs, {found['comparisons']} of them whole comparisons of eight "

@@ -33,7 +33,7 @@ RANK_REFERENCE = {
     "default": {1: 127, 5: 69, 9: 37, 17: 1, 33: 1},
     "he": {1: 127, 5: 116, 9: 107, 17: 94, 33: 83},
     "batch_norm": {1: 128, 5: 128, 9: 128, 17: 128, 33: 128},
-    "batch_norm_sgd": {},  # before training, these networks equal those of "batch_norm"
+    "batch_norm_sgd": {},  # before training, the networks equal those of "batch_norm"
 }
 
 

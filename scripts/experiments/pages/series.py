@@ -18,10 +18,7 @@ MOMENTS = {"mean": "mean", "var": "variance", "skewness": "skewness", "kurtosis"
 
 
 def criterion_series(names: Iterable[str]) -> dict[str, Series]:
-    """A series for each criterion.
-
-    A fifth criterion has the first colour again, with a new marker.
-    """
+    """A series for each criterion. A fifth criterion reuses the first colour, with a new marker."""
     return {
         name: Series(
             LABELS.get(name, name),

@@ -29,7 +29,7 @@ ROUNDING = 1e-8  # rounding error of float64 after some thousand operations
 
 
 def outcome(check: dict) -> str:
-    """In words, whether the statement of a check holds, and whether this was expected."""
+    """In words, whether the statement of a check holds, and whether this outcome was expected."""
     if not check["as_recorded"]:
         return "holds, which is not as recorded" if check["holds"] else "fails: not as recorded"
     return "holds" if check["holds"] else "fails, as recorded"

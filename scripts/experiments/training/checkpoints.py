@@ -76,7 +76,7 @@ class Checkpoints:
                 raise
 
     def _inode(self) -> int | None:
-        """The inode of `dir`, which tells a new folder of the same name apart; None in a bucket."""
+        """The inode of `dir`, which differs for a new folder of the same name; None in a bucket."""
         return None if self.remote or not self.dir.is_dir() else self.dir.stat().st_ino
 
     def newest(self) -> int | None:

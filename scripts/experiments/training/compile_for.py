@@ -38,8 +38,7 @@ def show(
       InputError: The topology or the data set is unknown, a plugin or a library is not installed, a
         plugin cannot compile the step, or a batch cannot be divided by the number of chips.
     """
-    # `environment` is called before minutes of compilation, because it raises if a library is
-    # missing
+    # `environment` raises if a library is missing, so it is called before minutes of compilation
     found = environment()
     try:
         available = compile_only_devices(topology)

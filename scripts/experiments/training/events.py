@@ -22,8 +22,8 @@ class EventLog:
     def __init__(self, folder: Path, first: int):
         """Open the file.
 
-        The first event tells TensorBoard to ignore the events of older files from epoch `first` on.
-        An interrupted run wrote these events after its last checkpoint.
+        The first event tells TensorBoard to ignore events of older files from epoch `first` on,
+        which an interrupted run wrote after its last checkpoint.
 
         Args:
           folder: The folder with one file for each start of the run.

@@ -112,7 +112,7 @@ def augmentation(recipe: Recipe, *, streamed: bool) -> str:
 def _unused_fields(recipe: Recipe, streamed: bool, evaluations: tuple[Evaluation, ...]) -> set[str]:
     """The fields that are not shown.
 
-    A field is not shown if other fields have values with which it has no effect. The fields `crop`
+    A field is not shown if the values of other fields make the field ineffective. The fields `crop`
     and `scales` are left out too, because the text of `augmentation` names them.
     """
     unused = {"crop", "scales"}

@@ -113,7 +113,7 @@ def train(
             for folder, before in zip(folders, lines, strict=True)
         ]
         measure = extras.measure(state) if extras.measure else lambda _: {}
-        # The clock skips the first chunk, which compiles, and the second chunk if it is profiled.
+        # The clock skips the first chunk, which compiles, and a second chunk that is profiled.
         clock = Clock(skipped=1 + extras.profile)
         after_chunk: list[Callable[[Chunk], None]] = [
             *([Profiling(trainer, trace_folder(out), view)] if extras.profile else []),
@@ -143,7 +143,7 @@ class Profiling:
         self.folder, self.view, self.chunks = folder, view, 0
 
     def __call__(self, chunk: Chunk) -> None:
-        """Start the trace after the first chunk and end it after the second one."""
+        """Start the trace after the first chunk, and end the trace after the second chunk."""
         self.chunks += 1
         if self.chunks == 1 and chunk.step < self.last_step:
             jax.profiler.start_trace(str(self.folder), create_perfetto_trace=True)

@@ -1,9 +1,9 @@
 """Compiles a recipe for a data set and a mesh; up to rounding, losses are the same on any mesh.
 
 A state contains everything that a step changes, and the number of finished steps. Batches, crops
-and flips depend only on the seed and the number of finished steps, so a run that is resumed from
-any state ends with the same bits. If seeds are trained by vmap, one program trains all seeds, and
-each leaf of the state has an axis of seeds.
+and flips depend only on the seed and the number of finished steps, so a resumed run and an
+uninterrupted run give bitwise equal results. If seeds are trained by vmap, one program trains all
+seeds, and each leaf of the state has an axis of seeds.
 """
 
 import time
@@ -204,7 +204,7 @@ def mesh_of(
     Args:
       devices: The number of devices; by default all.
       available: The devices to choose from; by default the devices of all processes.
-      axis_type: With Auto, XLA propagates shardings; with Explicit, JAX does so in the arrays'
+      axis_type: With Auto, XLA propagates shardings; with Explicit, JAX propagates shardings in
         types.
 
     Raises:
