@@ -158,7 +158,7 @@ def shift_batch(x: Float[Array, "n *spatial c"], keep: Keep, reduction: Reductio
 def sums_by_sample(h: Float[Array, "n *spatial c"], keep: Keep) -> Sums:
     """The sums over those pixels of each image that the mask `keep` chooses.
 
-    If `keep` chooses no pixel of an image, the sums are over all pixels of this image.
+    If `keep` chooses no pixel of an image, the sums are over all pixels of the image.
     """
     spatial = tuple(range(1, h.ndim - 1))
     return sums(h, None if keep is None else keep | ~keep.any(spatial, keepdims=True), spatial)

@@ -3,7 +3,7 @@
 A claim has checks of its printed form. If the printed form is wrong or inexact, the claim also has
 checks of a corrected form. A check computes numbers in thousands of random and adversarial cases,
 or samples by Monte Carlo. Some checks are about over-readings, which are false conclusions that a
-reader might draw from a true statement. A check of an over-reading must fail. This failure does not
+reader might draw from a true statement. A check of an over-reading must fail, which does not
 contradict the true statement.
 """
 

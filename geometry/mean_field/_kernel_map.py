@@ -129,9 +129,9 @@ def kernel_map(
     The function κ is the map of correlations of Poole et al. (2016). The function κ is also the
     dual activation of Daniely et al. (2016). For ReLU, κ is `cosine_step`. κ is convex on [0, 1],
     because no coefficient is negative. With RMS norm or layer norm of the preactivations, `std` is
-    the scale of the norm. Without a norm, `std` is √v for the variance v that the layers keep. This
-    v is the fixed point of v ↦ weight_variance · `mean_square` + bias_variance, where the field
-    `mean_square` of the result depends on v.
+    the scale of the norm. Without a norm, `std` is √v for the variance v that the layers keep. The
+    variance v that the layers keep is the fixed point of v ↦ weight_variance · `mean_square` +
+    bias_variance, where the field `mean_square` of the result depends on v.
 
     If φ is 0 everywhere, the result is NaN.
 

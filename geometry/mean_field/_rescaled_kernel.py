@@ -52,8 +52,8 @@ def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The Gram matrix after batch norm without parameters (`jaxnorm.standardize`), then ReLU.
 
     The function applies `rescale_rms_step` to the Gram matrix of the recentred batch. If all norms
-    are equal and all angles are equal, the angles are `recentred_angle(n)` after one layer, and
-    remain so. If all samples are equal, the result is NaN.
+    are equal and all angles are equal, the angles are `recentred_angle(n)` after one layer, and do
+    not change in later layers. If all samples are equal, the result is NaN.
 
     Example:
       >>> print(jax.jit(standardize_step)(2 * jnp.eye(3))[0].round(3))
@@ -65,10 +65,10 @@ def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The Gram matrix after `jaxnorm.rescale` and ReLU, without recentering.
 
-    `rescale` divides each feature by its standard deviation over the batch. In repeated layers of
-    this kind, all angles between samples tend to zero, as in layers with ReLU alone. The
-    expectation is finite if the recentred batch has at least rank 3. At rank 1 or 2, the result is
-    NaN or has no meaning.
+    `rescale` divides each feature by its standard deviation over the batch. If `rescale_step` is
+    repeated, all angles between samples tend to zero, as in layers with ReLU alone. The expectation
+    is finite if the recentred batch has at least rank 3. At rank 1 or 2, the result is NaN or has
+    no meaning.
 
     Raises:
       ValueError: There are fewer than 4 samples.

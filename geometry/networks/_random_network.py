@@ -52,12 +52,12 @@ def random_network(
 ) -> RandomNetwork:
     """Apply `depth` layers x ← nonlinearity(normalization(x W)) to `x`, with W of variance 2/width.
 
-    Figures 3, 5 and 6 of Nachum et al. show random networks of this kind. Weights are drawn when
-    they are needed and not stored, so only the recorded statistics need memory that grows with
-    depth. On a CPU, drawing weights takes most of the time, which therefore depends on the random
-    generator of `key`. To run many networks, use `vmap` over keys. A zero batch remains zero. If
-    the samples of `x` are sharded over devices, the batch remains sharded, and the recorded
-    statistics are replicated on all devices.
+    Figures 3, 5 and 6 of Nachum et al. show networks with such layers. Weights are drawn when they
+    are needed and not stored, so only the recorded statistics need memory that grows with depth. On
+    a CPU, drawing weights takes most of the time, which therefore depends on the random generator
+    of `key`. To run many networks, use `vmap` over keys. A zero batch remains zero. If the samples
+    of `x` are sharded over devices, the batch remains sharded, and the recorded statistics are
+    replicated on all devices.
 
     Args:
       key: Random key of the weights.

@@ -71,8 +71,8 @@ def is_odd(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
 
     The fields of `OddPoint` must satisfy `norm_ratio` ≥ (n − 1)/2, `angle` ≥ 80° and `spread` ≤
     65°. The thresholds are our choice. In the `odd_state` of 7 samples, the spread is 61.4°; for
-    more than 7 samples, it is below 61.4°. In a batch with equal norms and equal angles, the spread
-    after a layer is at least 71.4°.
+    more than 7 samples, the spread is smaller. In a batch with equal norms and equal angles, the
+    spread after a layer is at least 71.4°.
 
     In the recentering tree, both the smallest and the largest sample are often long, so no sample
     is odd.

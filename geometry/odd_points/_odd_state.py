@@ -31,10 +31,10 @@ class OddState(NamedTuple):
 def recentred_angle(n: int | float) -> float:
     """The angle at the fixed point of n samples with equal norms and angles: arccos κ(−1/(n − 1)).
 
-    The function κ is `cosine_step`. Samples with equal norms and angles reach this angle after one
-    layer, with or without rescaling. The angle is 90° for two samples, 75.03° for nine samples, and
-    arccos(1/π) = 71.44° for n = `math.inf`. Figure 5 of Nachum et al. shows 75°. Without rescaling,
-    a sample whose norm ratio exceeds `escape_ratio` becomes an odd point.
+    The function κ is `cosine_step`. Samples with equal norms and angles reach the angle of the
+    fixed point after one layer, with or without rescaling. The angle is 90° for two samples, 75.03°
+    for nine samples, and arccos(1/π) = 71.44° for n = `math.inf`. Figure 5 of Nachum et al. shows
+    75°. Without rescaling, a sample whose norm ratio exceeds `escape_ratio` becomes an odd point.
 
     Raises:
       ValueError: n is below 2.
@@ -55,8 +55,8 @@ def cluster_growth(n: int) -> float:
 
     The spread is measured in units of the norm of the odd sample. Because the growth exceeds 1, the
     invariant representation of Nachum et al., in which the cluster is a point, is unstable,
-    although Theorem 14 suggests that it is stable. Theorem 13 multiplies He's variance of the
-    weights by the same number n² / (n² − 2n + 2).
+    although Theorem 14 suggests that the representation is stable. Theorem 13 multiplies He's
+    variance of the weights by the same number n² / (n² − 2n + 2).
 
     Raises:
       ValueError: n is not an integer, or is below 2.

@@ -121,7 +121,7 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
 
     The r given neurons must give rank n − 1 both to the first n − 1 samples and to all n samples.
     Then there is exactly one relation Σ aⱼ yⱼ = 0 between the samples' representations yⱼ. A neuron
-    breaks this relation if Σ aⱼ xⱼ, summed over the samples j for which the neuron is active, is
+    breaks the relation if Σ aⱼ xⱼ, summed over the samples j for which the neuron is active, is
     nonzero. If the activities in two cells differ only for one sample with aⱼ ≠ 0, the neurons of
     at least one of the two cells break the relation Σ aⱼ yⱼ = 0. The neurons of at least one of the
     two opposite cells also break the relation. Therefore the probability is at least 2γ(x), where

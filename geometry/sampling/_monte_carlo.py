@@ -63,7 +63,7 @@ def monte_carlo(
       draws_per_key: The number of draws from one key, on the leading axis of the result of `draw`.
         Making a key takes as long as drawing a random number. Therefore one key for each random
         number doubles the time.
-      devices: The devices that share the draws. By default, these are the devices of the mesh that
+      devices: The devices that share the draws. The default is the devices of the mesh that
         `jax.set_mesh` has set, or else all devices of all hosts. Without a mesh, the default on
         CPUs is one device of each process, because the CPU devices of a process share its cores.
         Several CPU devices can wait for each other for ever if `draw` calls LAPACK, such as

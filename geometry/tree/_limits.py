@@ -51,9 +51,9 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     range of the n samples. D is the smallest gap between neighbours among the n − 2 samples that
     are neither the smallest nor the largest. The gaps between neighbouring distinct values of a
     neuron are gaps of the samples, except the first and the last. A layer that merges no values of
-    a neuron multiplies the first or the last gap by at most (n − 3)/n. Before the layer, this gap
-    is above 2D/(n − 3). Observed depths are at most about 0.7 of the bound. There is no bound that
-    depends only on n. If D is zero, the bound is ∞.
+    a neuron multiplies the first or the last gap by at most (n − 3)/n. Before such a layer, the
+    multiplied gap is above 2D/(n − 3). Observed depths are at most about 0.7 of the bound. There is
+    no bound that depends only on n. If D is zero, the bound is ∞.
 
     Raises:
       ValueError: There are fewer than 4 samples; all neurons are then stable at depth 0.

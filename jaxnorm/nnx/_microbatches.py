@@ -25,8 +25,8 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
     In the usual accumulation of gradients, each microbatch is normalized by its own statistics.
     With `microbatched`, all microbatches are normalized by the statistics of the whole batch,
     merged as in Chan, Golub and LeVeque (1979), and gradients flow through these statistics. The
-    statistics of a layer depend on the layers before it. Therefore a model with L batch norms takes
-    L passes over the batch for the statistics, and one pass for the loss. The gradient takes L + 1
+    statistics of a layer depend on all earlier layers. Therefore a model with L batch norms takes L
+    passes over the batch for the statistics, and one pass for the loss. The gradient takes L + 1
     further passes over the batch. If the whole batch fits into memory with `nnx.remat`, use
     `nnx.remat`, which is faster. The running statistics are updated once, with the statistics of
     the whole batch. All other state of the model, such as the counters of random keys, becomes the

@@ -40,11 +40,11 @@ def recalibrate(
 
     Use `recalibrate` if the weights of a network were pruned, averaged or otherwise changed. Every
     batch norm of `jaxnorm` or Flax gets the mean and the biased variance of all its inputs. During
-    recalibration, each batch is normalized by its own statistics, even if the model calls its batch
-    norms with `use_running_average=True`. The old running statistics do not matter, even if they
-    are NaN. If a layer is called twice for a batch, only the last call counts. Layers without batch
-    statistics do not change, and a batch norm whose inputs are all masked does not change either.
-    If the model raises an error for a batch, no running statistics are changed.
+    recalibration, batch norms normalize each batch by its own statistics, even if the model calls
+    its batch norms with `use_running_average=True`. The old running statistics do not matter, even
+    if they are NaN. If a layer is called twice for a batch, only the last call counts. Layers
+    without batch statistics do not change, and a batch norm whose inputs are all masked does not
+    change either. If the model raises an error for a batch, no running statistics are changed.
 
     Args:
       model: A model with at least one batch norm.

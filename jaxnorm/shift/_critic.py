@@ -38,8 +38,8 @@ def emd_critic(
     optimizer. `emd_critic` uses RMSProp, which is usual for Wasserstein GANs.
 
     The result is not an estimate of the distance. The sigmoid keeps the result in (−1, 1) for any
-    distance. The largest Lipschitz constant that the clipped weights allow is not known, and the
-    trained critic does not attain this constant. For the 16 pairs of distributions that
+    distance. The clipped weights limit the critic's Lipschitz constant to an unknown largest value,
+    which the trained critic does not attain. For the 16 pairs of distributions that
     `scripts/shift_estimators.py` measures, the result is far too small: 10⁻⁷ to 2 · 10⁻⁶ times the
     distance of the pair. `emd_lower_bound` has the same arguments except `clip`, and its result is
     a lower bound of the distance.

@@ -26,8 +26,8 @@ def moment_upper_bound(
     """Theorem 1 of Huang and Yu, as printed: S + S' + D + 2.
 
     Here S and S' are the sums of the variances of the two distributions, and D is the distance of
-    their means. This bound adds squared lengths to lengths, so its quality depends on the unit of
-    the outputs. `sharp_moment_upper_bound` never exceeds this bound.
+    their means. Theorem 1 adds squared lengths to lengths, so the quality of the bound depends on
+    the unit of the outputs. `sharp_moment_upper_bound` never exceeds the bound of Theorem 1.
 
     Example:
       >>> zero, one = jnp.zeros(3), jnp.ones(3)
@@ -106,7 +106,7 @@ def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> 
 
     No transport plan costs less than the distance of the means. The bound equals the distance if
     one distribution is a translation of the other. `mean_lower_bound` is often the largest of the
-    lower bounds. The paper does not state this bound.
+    lower bounds. The paper does not state the bound D.
 
     Example:
       >>> print(mean_lower_bound(jnp.array([3.0, 0.0]), jnp.array([0.0, 4.0])))

@@ -100,8 +100,8 @@ def interpolated_upper_bound(
     """A bound for Equation 10: E max_j (alpha_j + (1 − alpha_j) ‖X‖) plus the same mean for Y.
 
     The bound grows with the outputs, and therefore with the dimension of the outputs. The paper
-    claims bounds that do not depend on moments of the outputs. For Equation 10, these bounds hold
-    only at alpha = 1. If an alpha is outside [0, 1], the result is NaN.
+    claims bounds that do not depend on moments of the outputs. For Equation 10, the claimed bounds
+    hold only at alpha = 1. If an alpha is outside [0, 1], the result is NaN.
 
     Args:
       alpha: A scalar, or one number for each feature.

@@ -2,7 +2,7 @@
 
 `CRITERIA` has the four criteria of Huang et al. (2020), Table 2. Filters are the rows of a matrix,
 `(filters, dims)`. A criterion gives each filter one score, and the filters with the smallest scores
-are pruned first. `filter_matrix` makes this matrix from a layer's kernel.
+are pruned first. `filter_matrix` makes the matrix of filters from a layer's kernel.
 """
 
 from pruning.criteria._criteria import (

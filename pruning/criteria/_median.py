@@ -49,10 +49,10 @@ def optimality_gap(
 ) -> Float[Array, ""]:
     """An upper bound on the share by which another x could reduce the sum of distances Σⱼ ‖x − vⱼ‖.
 
-    The bound lies in [0, 1], and is 0 at the minimum of the sum of distances. If vectors yⱼ of
-    length at most 1 sum to zero, the sum of distances is at least Σ ⟨yⱼ, x − vⱼ⟩ for every x. For
-    yⱼ, the function uses the unit vectors from vⱼ to x minus their mean, scaled to lengths of at
-    most 1. For filters at x itself, yⱼ is chosen such that the sum of all yⱼ is as small as
+    The upper bound lies in [0, 1], and is 0 at the minimum of the sum of distances. If vectors yⱼ
+    of length at most 1 sum to zero, the sum of distances is at least Σ ⟨yⱼ, x − vⱼ⟩ for every x.
+    For yⱼ, the function uses the unit vectors from vⱼ to x minus their mean, scaled to lengths of
+    at most 1. For filters at x itself, yⱼ is chosen such that the sum of all yⱼ is as small as
     possible. The rounding error of the bound is about 10⁻⁷ in float32. If all filters are at x, the
     bound is 0.
     """
@@ -200,7 +200,7 @@ def _slope(x: Point, h: Filters) -> Float[Array, ""]:
     """The length of the smallest subgradient of Σ ‖x − hⱼ‖ at x, which is zero only at the minimum.
 
     In the sum of the unit vectors from the filters to x, filters at x itself count as zero. If k
-    filters are at x, the smallest subgradient is k shorter than this sum, or zero.
+    filters are at x, the smallest subgradient is k shorter than the sum of unit vectors, or zero.
     """
     directions, _, at_x = _directions(x, h)
     return jnp.maximum(lengths(directions.sum(0)) - at_x, 0)

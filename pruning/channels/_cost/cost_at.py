@@ -38,13 +38,13 @@ def cost_at(
 ) -> Callable[[Widths], Cost]:
     """A function that returns the cost of the network at given numbers of channels per group.
 
-    The function returns the same cost as `cost` for the smaller network, without tracing this
-    network. A product may read only a part of a group's channels. The count assumes that this part
-    loses the same fraction of its channels as the group. If a `cond` has several branches, the
-    function counts the branch that is most expensive at the original widths. If a norm reads
-    removed channels, `resized` adds operations for the removed channels, which `cost_at` does not
-    count. With `batch_sizes`, every call of the returned function compiles the smaller network by
-    `resized`, and times this network as `cost` does.
+    The function returns the same cost as `cost` for the smaller network, without tracing the
+    smaller network. If a product reads only a part of a group's channels, the count assumes that
+    the part loses the same fraction of its channels as the whole group. If a `cond` has several
+    branches, the function counts the branch that is most expensive at the original widths. If a
+    norm reads removed channels, `resized` adds operations for the removed channels, which `cost_at`
+    does not count. With `batch_sizes`, every call of the returned function compiles the smaller
+    network by `resized`, and times this network as `cost` does.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.

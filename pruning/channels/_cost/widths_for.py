@@ -24,7 +24,7 @@ CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
 
 class WidthCost(NamedTuple):
-    """The network's cost at one `width` of a group; `worth` says if this width saves enough."""
+    """The network's cost at one `width` of a group; `worth` says if the width saves enough."""
 
     width: int
     cost: float
@@ -95,12 +95,12 @@ def widths_for(
 ) -> tuple[WidthCost, ...]:
     """The cost of the network at each width of one group, with a mark at widths that save enough.
 
-    For each width, `widths_for` keeps this number of channels of `group` and all channels of all
-    other groups, and compiles the network by `resized`. The default measure, `milliseconds`, times
-    calls on the present device. For another device, pass shapes on a topology of
-    `jax.experimental.topologies` as `jax.ShapeDtypeStruct(..., sharding=...)`, and choose a measure
-    that uses the compiler's count instead of a time. For a TPU, use `compiled_cycles`.
-    `compiled_flops` and `compiled_bytes` ignore that hardware computes whole tiles of channels.
+    For each width, `widths_for` compiles the network by `resized`, with `width` channels of `group`
+    and all channels of all other groups. The default measure, `milliseconds`, times calls on the
+    present device. For another device, pass shapes on a topology of `jax.experimental.topologies`
+    as `jax.ShapeDtypeStruct(..., sharding=...)`, and choose a measure that uses the compiler's
+    count instead of a time. For a TPU, use `compiled_cycles`. `compiled_flops` and `compiled_bytes`
+    ignore that hardware computes whole tiles of channels.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.

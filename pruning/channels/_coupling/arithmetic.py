@@ -1,9 +1,9 @@
 """Maps channel ids of operands to channel ids of results, for primitives with arithmetic.
 
-After channels are removed, a sum over channels lacks their terms. These terms must be zero, or all
-equal; terms that are equal but not zero are added to the sum by `resized`. The rule of a sum
-records which arrays must have zero or equal elements at removed channels. If no parameters can make
-these elements zero or equal, the rule forbids the removal.
+After channels are removed, a sum over channels lacks their terms. The missing terms must be zero,
+or all equal; `resized` adds equal terms that are not zero to the sum. The rule of a sum records
+which arrays must have zero or equal elements at removed channels. If no parameters can make the
+elements at removed channels zero or equal, the rule forbids the removal.
 """
 
 from collections.abc import Callable, Sequence

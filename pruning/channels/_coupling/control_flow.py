@@ -180,8 +180,8 @@ def _settle_carry(
 ) -> tuple[list[ChannelIds], list[ChannelIds]]:
     """The channel ids of a loop's carry, equal at every step, and of the results of its body.
 
-    The body is one program for all steps. Therefore it is evaluated on channel ids again until the
-    facts about the carry stay the same.
+    The body is one program for all steps. Therefore the body is evaluated on channel ids again
+    until the facts about the carry stay the same.
     """
 
     def known(values: list[ChannelIds]) -> list[Any]:

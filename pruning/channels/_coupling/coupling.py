@@ -2,9 +2,10 @@
 
 `coupled_channels` traces `apply(params, *inputs)` and evaluates the program on channel ids. A
 channel is a set of positions (array, axis, index) that must be removed together. The model without
-these positions gives the same outputs as the whole model after `mask_channels` sets the channel to
-zero. If the library cannot prove that the outputs are the same, the channel cannot be removed, and
-`fixed_channels` gives the reason. Channels of the model's inputs and outputs are never removed.
+the positions of a channel gives the same outputs as the whole model after `mask_channels` sets the
+channel to zero. If the library cannot prove that the outputs are the same, the channel cannot be
+removed, and `fixed_channels` gives the reason. Channels of the model's inputs and outputs are never
+removed.
 """
 
 from collections.abc import Sequence
@@ -112,8 +113,8 @@ def coupled_channels(
         and variances are still computed over the whole width, with zeros at removed channels. With
         `resize`, the groups also include channels along which a constant varies, such as the angles
         of rotary positions. Without `resized`, the smaller model would divide by the smaller width,
-        or combine smaller arrays with a constant of the old size. In these additional groups, the
-        attribute `normed` is true.
+        or combine smaller arrays with a constant of the old size. In the groups that only `resize`
+        adds, the attribute `normed` is true.
 
     Raises:
       ValueError: `apply` cannot be traced at these arguments. Two arrays of `params` have the same

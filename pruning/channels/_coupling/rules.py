@@ -1,12 +1,13 @@
 """A table of facts about primitives, with one row for each primitive.
 
 Most analyses of traced programs in `pruning` use the table. A row says which axes of the operands
-and of the results correspond. It also says when results are zero or equal along channels, and which
-operands must not be zero. The row also gives the parameters of the primitive for smaller shapes,
-and says whether the primitive is a product with a kernel, a sum or a scale. To add a primitive, add
-a row to the table. The test `tests/pruning/test_rows.py` compares nearly all rows with results of
-their primitives. If a primitive has no row, no channel of its operands can be removed. Calls,
-branches and loops need no row: the module `control_flow` analyzes the programs inside them.
+and of the results correspond. A row also says when results are zero or equal along channels, and
+which operands must not be zero. Further, a row gives the parameters of the primitive for smaller
+shapes, and says whether the primitive is a product with a kernel, a sum or a scale. To add a
+primitive, add a row to the table. The test `tests/pruning/test_rows.py` compares nearly all rows
+with results of their primitives. If a primitive has no row, no channel of its operands can be
+removed. Calls, branches and loops need no row: the module `control_flow` analyzes the programs
+inside them.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,9 +1,8 @@
 """Runs the program of a network on smaller arrays, with the constants of the large network.
 
 The network is traced at its original widths, and the traced program is then evaluated on the
-smaller arrays. In this evaluation, each shape in the program is replaced by the shape of the array
-without the removed channels. Numbers that were computed from a shape, such as 1/√width, do not
-change.
+smaller arrays. The evaluation replaces each shape in the program by the shape of the array without
+the removed channels. Numbers that were computed from a shape, such as 1/√width, do not change.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,14 +1,15 @@
 """Restores accuracy without data: merges removed channels with similar kept channels.
 
-If two channels are equal, one channel can replace them: its weights in the next kernels are the
-sums of the weights of the two channels. If two channels are similar, a channel with the mean of
-their filters is a good replacement. A plan T is a matrix that says how much of channel i is moved
-to kept channel j. New filters and biases are means of old filters and biases with the weights T[i,
-j] / Σᵢ T[i, j]. New rows of the next kernels are sums of old rows with the weights T[i, j] / Σⱼ
-T[i, j]. The outputs of a mean of different filters have a smaller variance than the outputs of the
-filters. If the network divides the outputs of a merged filter by a running standard deviation, the
-merged filter is scaled up, so that for white inputs the variance of its outputs equals the running
-variance. Sources are Wang et al. (2025), Theus et al. (2024) and Jordan et al. (2023).
+If two channels are equal, a single channel can replace the two channels: its weights in the next
+kernels are the sums of the weights of the two channels. If two channels are similar, a channel with
+the mean of their filters is a good replacement. A plan T is a matrix that says how much of channel
+i is moved to kept channel j. New filters and biases are means of old filters and biases with the
+weights T[i, j] / Σᵢ T[i, j]. New rows of the next kernels are sums of old rows with the weights
+T[i, j] / Σⱼ T[i, j]. The outputs of a mean of different filters have a smaller variance than the
+outputs of the filters. If the network divides the outputs of a merged filter by a running standard
+deviation, the merged filter is scaled up, so that for white inputs the variance of its outputs
+equals the running variance. Sources are Wang et al. (2025), Theus et al. (2024) and Jordan et al.
+(2023).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,13 +49,13 @@ def merge_channels(
 
     Channels are compared by their biases and their scaled filters. If the network divides the
     outputs of a filter by a running standard deviation, the norm of the scaled filter is the gain
-    times this standard deviation. For a batch norm, this is about the learned scale. Without a
-    running variance, the filter is only multiplied by the gain of its outputs. For white inputs of
-    the layer, and without additive shifts, the distance between two scaled filters is the root mean
-    square difference between the inputs of the nonlinearity in the two channels. Running means are
-    merged with the filters. Merged filters are scaled such that, for white inputs, the variance of
-    their outputs is the mean of the running variances of the filters that were merged. Equal
-    channels are merged without loss.
+    times this standard deviation. For a batch norm, the norm of a scaled filter is about the
+    learned scale. Without a running variance, the filter is only multiplied by the gain of its
+    outputs. For white inputs of the layer, and without additive shifts, the distance between two
+    scaled filters is the root mean square difference between the inputs of the nonlinearity in the
+    two channels. Running means are merged with the filters. Merged filters are scaled such that,
+    for white inputs, the variance of their outputs is the mean of the running variances of the
+    filters that were merged. Equal channels are merged without loss.
 
     The arguments `apply`, `params`, `groups` and `keep` are the same as for `fold_constants`.
 

@@ -1,4 +1,4 @@
-"""Collects facts about how a network uses its parameters. Repairs use these facts.
+"""Collects facts about how a network uses its parameters, for the repairs of this package.
 
 The equations are visited in the order of `interpret`. For each equation, the module finds whether
 the equation depends only on parameters, which parameter the equation adds, by which kernel it

@@ -43,17 +43,17 @@ def select_within(
 ) -> Masks:
     """Choose the channels to keep such that the cost of the network is at most `budget`.
 
-    The algorithm is greedy: each step removes channels of the group in which the loss divided by
-    the saved cost is smallest. The algorithm stops at the first widths whose cost is at most the
-    budget. Without `price`, steps with a large loss are then undone while the cost does not exceed
-    the budget. Without `price`, the budget that remains is less than the saving of the last step of
-    each group. The loss of a group is −log(sum of the kept scores / sum of all scores of the
-    group), so scores of different layers need not have the same unit. Because of the logarithm, the
-    removal of a channel increases the loss more if the group has already lost many channels, which
-    protects the network from bottlenecks. The loss exceeds the smallest possible loss by at most
-    the loss of the last step, Dantzig (1957), under two conditions: the cost is a sum over groups,
-    and each removed channel saves no more than the previously removed channel of its group. If a
-    layer connects two groups, the cost is not a sum over groups.
+    The algorithm is greedy: each step removes channels of the group in which the loss of score
+    divided by the saved cost is smallest. The algorithm stops at the first widths whose cost is at
+    most the budget. Without `price`, steps with a large loss are then undone while the cost does
+    not exceed the budget. Without `price`, the budget that remains is less than the saving of the
+    last step of each group. The loss of a group is −log(sum of the kept scores / sum of all scores
+    of the group), so scores of different layers need not have the same unit. Because of the
+    logarithm, the removal of a channel increases the loss more if the group has already lost many
+    channels, which protects the network from bottlenecks. The loss exceeds the smallest possible
+    loss by at most the loss of the last step, Dantzig (1957), under two conditions: the cost is a
+    sum over groups, and each removed channel saves no more than the previously removed channel of
+    its group. If a layer connects two groups, the cost is not a sum over groups.
 
     `select_within` runs on the host. With `price`, the algorithm chooses steps by `price`, and
     calls `cost` only about log₂(number of steps) times. Therefore, with `price`, a slow `cost` is
@@ -160,8 +160,8 @@ def _path(
 ) -> list[tuple[int, ...]]:
     """The widths of all groups after each step, from the widest network to the narrowest.
 
-    How much a step saves depends on the steps before it. Therefore the saving is computed again
-    before the step is taken.
+    How much a step saves depends on all earlier steps. Therefore the saving of a step is computed
+    again before the step is taken.
     """
     path = [tuple(own.size - 1 for own in values)]
     now = price(path[0])
