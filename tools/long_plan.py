@@ -19,7 +19,7 @@ class Network(NamedTuple):
 
     Attributes:
       name: Name of the folder and of the file of results.
-      shows: The table or the figure, and the part of it that the network reproduces.
+      shows: The table or the figure, and the part that the network reproduces.
       command: A command of `scripts`, to which --seeds, --data-dir and --out are added. The word
         RUN is replaced by the folder of the network `after`.
       printed: The number that the paper prints.

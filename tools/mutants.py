@@ -10,8 +10,8 @@ of the code. A fork of this process, which has loaded JAX, runs tests in the cop
 fails. The first tests to run are those that ran the changed line in the last `make coverage`. Then
 come the test file with the module's name, the test files that name the module's definitions most
 often, and the module's doctests. A test that fails on the changed code also runs on the unchanged
-code. If the test fails there too, the mutant is not counted. The exit status is 0 even if tests do
-not notice a mistake.
+code. If the test also fails on the unchanged code, the mutant is not counted. The exit status is 0
+even if tests do not notice a mistake.
 """
 
 import argparse

@@ -5,8 +5,8 @@
 
 A chain is one run that is killed up to ten times by SIGKILL, SIGTERM or SIGINT, and then runs to
 its end. About every fourth signal comes while a file or a checkpoint is being written. The results,
-the metrics (except times) and the checksums of the last states must equal the values of an
-undisturbed run. Networks are tiny and are saved five times a second.
+the metrics (except times) and the checksums of the last states of each chain must equal the values
+of an undisturbed run. Networks are tiny and are saved five times a second.
 
 Because imports would take most of the time, each run is forked from a process that has already
 imported the commands but has computed nothing. The tool prints a line for each chain, and one JSON

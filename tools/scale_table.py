@@ -3,7 +3,7 @@
     python -m tools.scale_table --out docs/results/scale.json     # minutes on 2 cores
 
 The tool trains the preset `digits-preact8`, and compares the first losses and the running
-statistics with their values on one device. The tool also measures images per second. All devices
+statistics with the values on one device. The tool also measures images per second. All devices
 share the cores of one machine. The tool writes docs/results/scale.json, from which `tools.tables`
 makes the table of docs/results/README.md.
 """

@@ -93,7 +93,8 @@ def test_cells_in_space_fill_it_in_opposite_pairs(n):
     volumes = np.asarray(volumes_3d(in_space(n)))
     assert len(volumes) == geometry.cells.number_of_cells(n, 3) == n * n - n + 2
     np.testing.assert_allclose(volumes.sum(), 1, rtol=1e-13)
-    np.testing.assert_allclose(volumes, volumes[::-1], atol=1e-14)  # opposite cells are equal
+    # opposite cells have equal volumes
+    np.testing.assert_allclose(volumes, volumes[::-1], atol=1e-14)
     assert (volumes > 0).all()
 
 

@@ -45,9 +45,9 @@ def test_a_thin_vertex_is_found_by_the_linear_programme_alone():
 
 
 def test_a_vertex_that_only_ties_along_its_own_direction_is_found():
-    """On its own direction after whitening, the first point has the smaller projection.
+    """On the direction of the first point, the first two points have equal projections.
 
-    The first and the second point have equal projections on the direction of the first point.
+    After whitening, the first point has the smaller projection on its own direction.
     """
     x = jnp.array([[4.0, 0.0], [4.0, 4.0], [3.0, -6.0]])
     assert hull_vertices(jnp.concatenate([x, -x])).all()

@@ -115,5 +115,5 @@ def test_impossible_sizes():
 
 @pytest.mark.parametrize("n", [500, 1000])
 def test_the_escape_ratio_of_many_samples_tends_to_one(n):
-    """As the docstring of `escape_ratio` says, its excess over 1 tends to 1.14/n."""
+    """As the docstring says, the escape ratio minus 1 tends to 1.14/n."""
     assert abs((escape_ratio(n) - 1) * n - 1.14) < 6 / n + 0.005

@@ -119,7 +119,7 @@ def test_of_a_sum_over_groups_no_more_than_one_step_is_lost_needlessly(seed, nor
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_least_is_lost_where_channels_of_one_group_have_one_price(seed):
-    """With one group, exactly the lowest scores are removed, as many as the budget requires."""
+    """With one group, exactly the lowest scores are removed, until the budget is met."""
     rng = np.random.default_rng(seed)
     scores = [jnp.asarray(rng.exponential(size=9) ** 3)]
     budget = int(rng.integers(3, 25))

@@ -106,7 +106,8 @@ def test_constants_are_folded_after_a_constant_that_is_not_exact(inexact):
 
     def apply(p, x):
         h = jax.nn.relu(x @ p["a"] + p["bias a"])
-        if inexact == "edges":  # at the edges, a row is a sum of two rows instead of three
+        # at the edges, a row is the sum of two rows, and elsewhere the sum of three rows
+        if inexact == "edges":
             h = jnp.pad(h, [(0, 0), (1, 1), (0, 0)])
             h = h[:, :-2] + h[:, 1:-1] + h[:, 2:]
         h = h * jax.nn.sigmoid(x.mean(2, keepdims=True)) if inexact == "gate" else h
@@ -179,10 +180,7 @@ def tied(p, x):
     ("activation", "in_numpy"), [(jax.nn.relu, partial(np.maximum, 0)), (jnp.exp, np.exp)]
 )
 def test_a_normed_weight_adds_the_constant_that_the_whole_weight_reads(activation, in_numpy):
-    """The value exp(0) = 1 of a channel whose arrays are all zero is not its constant.
-
-    A channel whose arrays are all zero has the value exp(0) = 1, which is not its constant.
-    """
+    """The value exp(0) = 1 of a channel whose arrays are all zero is not its constant."""
     rng, x = np.random.default_rng(0), np.random.default_rng(1).normal(2, 3, (7, 4))
     shapes = {"a": (4, 6), "b": (1, 6), "v": (6, 3), "c": (1, 3)}
     params = {name: rng.normal(1, 1, shape) for name, shape in shapes.items()}

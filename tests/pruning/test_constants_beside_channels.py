@@ -66,10 +66,7 @@ def by_sum(h, kernel):
 
 
 def is_cut(f, read=by_sum):
-    """Whether the channels that `f` reads can be removed.
-
-    Whether the channels that `f` reads can be removed; removal is then checked for exactness.
-    """
+    """Whether the channels that `f` reads can be removed. If so, check that removal is exact."""
     rng = np.random.default_rng(0)
     kernel = rng.normal(size=(8 if read is by_product else 6, 3))
     params = {"a": rng.normal(size=(4, 8)), "b": kernel}

@@ -88,7 +88,7 @@ def test_a_flattened_channel_is_every_channels_row_apart():
 def test_channels_that_meet_pinned_ones_have_the_reason_of_each(first, second, expected):
     """Two channels of `c` are added to channels of `a`, and all others to channels of `b`.
 
-    If zeros replace the channels of `a`, only the channels of `c` added to these zeros stay.
+    If zeros replace the channels of `a`, only the channels of `c` that are added to zeros stay.
     """
 
     def apply(params, x):
@@ -232,7 +232,7 @@ def test_inputs_outputs_and_unused_arrays_stay(result):
 
 @pytest.mark.parametrize("dead", [lambda p, h: p["Dead"] + h, lambda p, h: None])
 def test_parameters_that_no_result_depends_on_stay_or_are_cut_beside_live_ones(dead):
-    """No result depends on the parameter `alone`, nor on those that `dead` reads.
+    """No result depends on the parameter `alone`, nor on the parameters that `dead` reads.
 
     For example, an associative scan over one step computes rates that no result uses.
     """

@@ -148,7 +148,7 @@ def test_low_precision_scores_are_ranked_in_at_least_float32(dtype, key):
     [([0, 1, 2, 3, 4, 5, 6], 1.0), ([5, 0, 1, 2, 3, 4, 6], 0.5), ([6, 5, 0, 1, 2, 3, 4], 0.0)],
 )
 def test_overlaps_are_shares_of_what_is_pruned_where_the_ratio_is_rounded(b, share):
-    """At ratio 0.3, two of seven filters are pruned. Of these two, both rankings name 2, 1 or 0."""
+    """At ratio 0.3, two of seven filters are pruned; the rankings share 2, 1 or 0 of these two."""
     assert float(overlap(jnp.arange(7.0), jnp.asarray(b, float), ratio=0.3)) == share
 
 

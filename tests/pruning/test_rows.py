@@ -183,9 +183,9 @@ def random_operands(eqn: Any, name: str, seed: int) -> list[Any]:
 
 
 def ids_of(eqn: Any) -> tuple[UnionFind, list[ChannelIds], list[ChannelIds]]:
-    """If an operand must not be zero, its `zero` is None, and none of its channels are set to zero.
+    """The channel ids of the operands and of the results of `eqn`.
 
-    The channel ids of the operands and of the results of `eqn`.
+    If an operand must not be zero, its `zero` is None, and none of its channels are set to zero.
     """
     sets = UnionFind()
     sets.equations = (eqn,)

@@ -252,7 +252,7 @@ def test_readers_of_a_narrower_stream_are_fitted_to_the_units_of_their_own_layer
             for name in names:
                 wanted = h @ units_of(model.architecture, p[name], name, kept, i).T
                 if family == "qwen3" and name in cutting.ATTENTION[:2]:
-                    wanted = wanted * 2**0.5  # the epsilon of each head's norm is doubled
+                    wanted = wanted * 2**0.5  # the epsilon of the norm of each head is doubled
                 missed = [
                     np.abs(h_small @ choice.rows(np.asarray(params[name])).T - wanted).max()
                     for params in (fitted.params, small)

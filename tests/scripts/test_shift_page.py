@@ -150,7 +150,7 @@ def test_the_page_says_what_was_run_and_that_the_floor_is_noise(results):
     text = shift_page.render(results)
     assert "1,437 training images" in text
     assert "8 epochs and 3 seeds. A note." in text
-    assert "for 360 test images" in text  # the data have fewer images than the requested 400
+    assert "for 360 test images" in text  # the data set has fewer images than the requested 400
     assert "the distance with frozen weights" in text
     assert ">nan" not in text
     assert text.count("<table") == 5

@@ -15,7 +15,7 @@ SMALL = replace(PRESETS["digits-mlp"][1], epochs=3, drops=(), batch_size=16)
 
 
 def random_images():
-    """A data set of random images, whose last training batch and last test chunk are not full."""
+    """Random images; the last training batch and the last chunk of test images are not full."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((85, 4, 4, 1)).astype(np.float32)
     y = (x.sum((1, 2, 3)) > 0).astype(np.int32)
