@@ -61,8 +61,8 @@ def test_only_layers_of_one_size_count_in_the_dense_network():
     sentence: Any = result.ours
     found = {"layers": [layer(1, 1, filters=n) for n in (100, 10, 100)]}
     assert sentence(found) == (
-        "2; 2 layers of 100 neurons of one dense network on MNIST, which does not have the "
-        "convolutions of the paper's condition"
+        "2; 2 layers of 100 neurons of one dense network on MNIST, which has no convolutions, "
+        "unlike the networks of the paper"
     )
 
 

@@ -77,7 +77,7 @@ GAMMA_OF_THE_CIRCLE = claim(
     r"cell is $\gamma(X) = 1/n$ for $n = 5$ equally spaced points on the circle",
     printed="Section I, example after Definition 1, for odd $n$: “n equally spaced points on the "
     r"unit circle. It is clear that” there are $n$ cells of positive volume and $\gamma(X) = 1/n$",
-    corrected=r"The points define $2n$ cells, so the smallest volume of a cell is $\gamma = "
+    corrected=r"The $n$ points define $2n$ cells, so the smallest volume of a cell is $\gamma = "
     "1/(2n)$",
     fault="false",
     why="The cells are bounded by the lines through 0 that are orthogonal to the points. For an "

@@ -67,8 +67,8 @@ THEOREM_3_1 = claim(
     r"n/(2\gamma)$ for $n \ge 2$, by the probability $2\gamma$ of Lemma 2",
     remark=Remark(
         "loose",
-        "The bound on the mean number of rows is not sharp. For five equally spaced points on the "
-        "circle, the bound is 50 rows, but the mean number of rows is 5.4.",
+        "The bound of Theorem 3 on the mean number of rows is not sharp. For five equally spaced "
+        "points on the circle, the bound is 50 rows, but the mean number of rows is 5.4.",
     ),
     why="Each additional row raises the rank with a conditional probability of at least "
     r"$\gamma$, so a rise of the rank takes at most $1/\gamma$ rows on average. Equation 27 "
@@ -214,8 +214,8 @@ COROLLARY_4 = claim(
     "$X$ are collinear",
     printed=r"Corollary 4: “Theorem 3 holds for” batch norm before the ReLU, with $\gamma(X "
     r"- \text{mean})$. Theorem 3 assumes “that no two columns of $X$ are collinear”",
-    corrected=r"Full rank is reached if no two columns of the recentred batch $X - \text{mean}$ "
-    "are collinear",
+    corrected="With batch norm before the ReLU, the outputs reach full rank if no two columns of "
+    r"the recentred batch $X - \text{mean}$ are collinear",
     fault="false in a case",
     why="For example, the columns $(0, 1)$, $(1, 1)$ and $(2, 1)$ are not collinear. After "
     "recentering, the column $(1, 1)$ becomes 0, so the rank of the batch is at most 2.",

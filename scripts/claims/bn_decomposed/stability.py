@@ -64,8 +64,8 @@ THEOREM_14_1 = claim(
     "at width $d = 5$)",
     printed="Theorem 14, “the following relations hold”, item 1: "
     r"$\operatorname{E}[\|x_1^{(t+1)}\|] = 1$",
-    corrected=r"The mean squared norm is $\operatorname{E}\|x_1'\|^2 = 1$. The mean norm is $1 - "
-    "5/(8d) + O(d^{-2})$",
+    corrected=r"The mean squared norm of the odd sample is $\operatorname{E}\|x_1'\|^2 = 1$. The "
+    "mean norm of the odd sample is $1 - 5/(8d) + O(d^{-2})$",
     fault="false",
     why="The norm of the output varies with the weights, so the mean norm is below the root mean "
     "square of the norm. We read Theorem 14 from a text extraction of the PDF, in which the "
@@ -88,9 +88,10 @@ THEOREM_14_2 = claim(
     r"$\operatorname{E}\|\hat\nu\| = 1/(n - 1)$ (checked at width $d = 5$)",
     printed=r"Theorem 14, “the following relations hold”, item 2: $\operatorname{E}[\|\hat\nu\|] ="
     " 1/(n - 1)$",
-    corrected=r"The mean squared norm is $\operatorname{E}\|\hat\nu\|^2 = 1/(n - 1)^2$",
+    corrected=r"The mean squared norm of the output $\hat\nu$ is $\operatorname{E}\|\hat\nu\|^2 = "
+    "1/(n - 1)^2$",
     fault="false",
-    why="The proof of item 2 computes squared norms, not norms.",
+    why="The proof of item 2 of Theorem 14 computes squared norms, not norms.",
 )
 THEOREM_14_2.mean("(n − 1) E‖ν̂‖ = 1", 1.0, LAYER, "cluster_norm", form="rejected")
 THEOREM_14_2.mean(

@@ -228,8 +228,8 @@ EQUATION_92 = claim(
     "The printed Equation 92 gives the cosine of $x_2$ and $x_n$ from $(B + D)/(A + C)$",
     printed=r"Appendix E, Equation 92: $\langle x_2, x_n \rangle/(\|x_2\|\|x_1\|) \simeq "
     r"1/(\sqrt{1 + (n - 1)^2 q}\,\sqrt{1 + q})$ with $q = (B + D)/(A + C)$",
-    corrected=r"The left side must have the norm $\|x_n\|$ in place of $\|x_1\|$, as in Equation "
-    "94",
+    corrected=r"The left side of Equation 92 must have the norm $\|x_n\|$ in place of $\|x_1\|$, "
+    "as in Equation 94",
     fault="misprint",
     why="The right side of Equation 92 is the right side of Equation 91 with $x_n$ in place of "
     "$x_1$. We read Equation 92 from a text extraction of the PDF, so $x_1$ may be an error of "

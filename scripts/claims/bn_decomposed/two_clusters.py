@@ -102,8 +102,8 @@ EQUATIONS_41_TO_43 = claim(
     corrected=r"The indices must be $i, j \in \{2, \ldots, n - 1\}$, as in the sentence before "
     "Equation 42",
     fault="misprint",
-    why="The printed indices include $n$. If a row separates sample $n$ from all other samples, "
-    "the samples 2 and $n$ are in different clusters.",
+    why=r"The printed indices $\{2, \ldots, n\}$ include $n$. If a row separates sample $n$ from "
+    "all other samples, the samples 2 and $n$ are in different clusters.",
 )
 
 
@@ -200,8 +200,8 @@ EQUATION_56 = claim(
     corrected=r"The numerator of the cosine must be $\sum_{L_2} c^2$, without the square root, as "
     "in Equations 53 and 57",
     fault="misprint",
-    why="The printed numerator has the unit of $c$, and the denominator has the unit of $c^2$, "
-    "so the printed cosine depends on the unit. We read Equation 56 from a text extraction "
+    why="In the printed cosine, the numerator has the unit of $c$, and the denominator has the "
+    "unit of $c^2$, so the cosine depends on the unit. We read Equation 56 from a text extraction "
     "of the PDF, so the square root may be an error of the extraction.",
 )
 

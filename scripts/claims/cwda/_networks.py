@@ -39,7 +39,7 @@ OTHERS = (
     ),
     Network(
         "docs/results/mnist-mlp/results.json",
-        "one dense network on MNIST, which does not have the convolutions of the paper's condition",
+        "one dense network on MNIST, which has no convolutions, unlike the networks of the paper",
         filters=100,
     ),
 )

@@ -55,7 +55,7 @@ EQUATION_31 = claim(
     fault="false",
     why="The variance of $B$ has the unit $c^4$, but the printed variance has a term $c^2$. At $c "
     "= 0.05$ and $k = 20$, the printed variance is six times the exact variance. The printed mean "
-    "is right to leading order in $k$.",
+    "of $B$ is right to leading order in $k$.",
 )
 EQUATION_31.variance(
     "c² + 4c⁴k at c = 0.05", C**2 + 4 * C**4 * K, LEMMA_3, "b_at_small_c", form="rejected"

@@ -70,8 +70,8 @@ LAGRANGE_IDENTITY = claim(
     r"\sum(\|a_i\|^2 - \|a_j\|^2)^2 = \sum\|a_i\|^2 + \sum\|a_i\|\|a_j\| + "
     r"2\sum(\|a_i\|^2 - \|a_j\|^2)^2$, with pairs $i < j$. The next line begins with “Since "
     "Eq. (34)”",
-    corrected=r"The last sum must have $(\|a_i\| - \|a_j\|)^2$ in place of $(\|a_i\|^2 - "
-    r"\|a_j\|^2)^2$. The factor 2 must be before the products $\|a_i\|\|a_j\|$",
+    corrected=r"The last sum of Lagrange's identity must have $(\|a_i\| - \|a_j\|)^2$ in place of "
+    r"$(\|a_i\|^2 - \|a_j\|^2)^2$. The factor 2 must be before the products $\|a_i\|\|a_j\|$",
     fault="false",
     why="The printed identity adds terms of the units $c^2$ and $c^4$. Lagrange's identity for "
     r"the sequences $\|a_i\|$ and 1 contains the squares $(\|a_i\| - \|a_j\|)^2$. The next line "

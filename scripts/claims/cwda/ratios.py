@@ -263,7 +263,8 @@ THEOREM_1_PROOF = claim(
     r"(E\,\ell_1/E\,\ell_2)^2\,\operatorname{Var}(\hat\ell_2/\hat\ell_1)$",
     printed=r"Appendix B, before Equation 25: “$\operatorname{Var}(\hat\ell_2(X)/\hat\ell_1(X)) = "
     r"(E(\ell_1(X))/E(\ell_2(X)))^2\,\operatorname{Var}(\hat\ell_2(X)/\hat\ell_1(X))$”",
-    corrected=r"On the right side, the variance must be of $\ell_2/\ell_1$ without hats",
+    corrected=r"On the right side of the equation, the variance must be of $\ell_2/\ell_1$ "
+    "without hats",
     fault="misprint",
     why="The same variance is on both sides of the printed equation, so the factor "
     r"$(E\,\ell_1/E\,\ell_2)^2$ would have to be 1, but the factor is nearly $2n/\pi$.",

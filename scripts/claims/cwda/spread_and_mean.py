@@ -211,7 +211,7 @@ TEST_3 = claim(
     r"\cdot S$ and $\mu \ge -\varepsilon \cdot S$, where $S$ is the sample variance",
     printed="Section 2.1 (3): “check if µ ≤ ε · S and µ ≥ −ε · S, where ε is a small constant and"
     " S is sample variance”",
-    corrected="$S$ must be the sample standard deviation",
+    corrected="In test (3), $S$ must be the sample standard deviation",
     fault="false",
     remark=Remark(
         "hypothesis",

@@ -35,8 +35,8 @@ EQUATIONS_2_AND_3 = claim(
     r"the supremum of $E\,f(X) - E\,f(Y)$ over 1-Lipschitz functions $f$",
     printed="Section 3: “The EM distance requires weak assumptions”; before Equation 3: “by the "
     "Kantorovich-Rubinstein duality [11], the EM distance Eq.(2) can be rewritten as”",
-    corrected="The distributions of $X$ and $Y$ must have finite first moments. A finite set of "
-    "samples has finite first moments",
+    corrected="For Equations 2 and 3, the distributions of $X$ and $Y$ must have finite first "
+    "moments. Every finite set of samples has finite first moments",
     fault="false in a case",
     remark=Remark(
         "unit",
