@@ -81,8 +81,8 @@ def batch_norm(
       rescaling: Whether to divide by the standard deviation. Without rescaling, the layer is
         `recenter`.
       correction: A function such as `bessel`, which maps the number of averaged elements to a
-        factor. In training, the variance is multiplied by this factor. The correction does not
-        change the returned statistics.
+        factor that multiplies the variance in training. The correction does not change the returned
+        statistics.
       groups: The number of ghost batches: consecutive parts of the batch, each of which is
         normalized by its own statistics. In training with several groups, the returned statistics
         have an additional leading axis. In inference, `groups` has no effect.

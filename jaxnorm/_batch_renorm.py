@@ -69,7 +69,7 @@ def batch_renorm(
         from a schedule.
       eps: The number added to the variance of the batch and to the running variance.
       correction: A function such as `bessel`, which maps the number of averaged elements to a
-        factor. In training, the variance is multiplied by this factor.
+        factor that multiplies the variance in training.
       groups: The number of ghost batches, as in `batch_norm`; each ghost batch has its own r and d.
       where: A mask of the samples that enter the statistics, as in `batch_statistics`. Samples
         outside the mask are normalized too.

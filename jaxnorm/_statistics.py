@@ -180,10 +180,10 @@ def shift_near_mean(
 
     All shards have the same shift. Without a mask, the shift is the mean of a subset with about one
     sample in 128. With a mask, the shift is the mean of all chosen samples. Let μ and σ² be the
-    mean and the variance of all N samples, and let the shift be the mean of m of them. Then (μ −
-    shift)² ≤ (N/m) σ² by the Cauchy–Schwarz inequality. Therefore the variance E[h²] − E[h]² of h =
-    x − shift has a relative error of at most a few hundred roundings, for any outliers and any
-    mean.
+    mean and the variance of all N samples, and let the shift be the mean of m of the N samples.
+    Then (μ − shift)² ≤ (N/m) σ² by the Cauchy–Schwarz inequality. Therefore the variance E[h²] −
+    E[h]² of h = x − shift has a relative error of at most a few hundred roundings, for any outliers
+    and any mean.
     """
     h, axes = promote_to_float32(x), tuple(range(x.ndim - 1))
     still = jax.lax.stop_gradient(x)

@@ -113,7 +113,7 @@ __all__ = [
     "widths_for",
 ]
 
-# These names can be imported from `pruning`, but are documented only in their namespaces.
+# Names that can be imported from `pruning`, but are documented only in their namespaces.
 _ELSEWHERE = {
     **dict.fromkeys(("amoroso_moment", "chi_moment", "half_normal_moment"), gaussian),
     **dict.fromkeys(

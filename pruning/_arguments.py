@@ -1,7 +1,7 @@
 """Checks arguments; each error is one sentence that names the wrong argument.
 
 The function `in_largest` divides an array by its largest absolute value. Results that do not depend
-on the unit of the array are computed after this division, which avoids overflow.
+on the unit of the array are computed after the division, which avoids overflow.
 """
 
 import math

@@ -13,8 +13,8 @@ from geometry._arguments import as_cosine, as_gram, whole_number
 from jaxnorm import recenter
 from jaxnorm.internal import floating, host_only, replicate, safe_sqrt
 
-# Above this width, a series in 1/width is more accurate than the exact sum, because the large
-# logarithms in the exponents of the sum nearly cancel.
+# Above the width `_LONG_SUM`, a series in 1/width is more accurate than the exact sum, because the
+# large logarithms in the exponents of the sum nearly cancel.
 _LONG_SUM = 10_000
 
 

@@ -27,7 +27,7 @@ from geometry.mean_field._kernel import recenter_both, relu_kernel
 from jaxnorm import recenter
 from jaxnorm.internal import floating, matmul, replicate, safe_sqrt, unit_of
 
-_STEP = 0.4  # This step of log a gives the trapezoidal rule an error of 1e-9.
+_STEP = 0.4  # The step of log a, with which the trapezoidal rule has an error of 1e-9.
 _BLOCK = 2**26  # Bytes of memory for the matrices of a block of nodes.
 
 
@@ -126,7 +126,7 @@ def rms_angle() -> float:
       >>> round(math.degrees(rms_angle()), 2)
       58.75
     """
-    # Inside a traced function, this context computes the array now instead of tracing it.
+    # Inside a traced function, `ensure_compile_time_eval` computes the array instead of tracing it.
     with jax.ensure_compile_time_eval():
         step, cosine = jax.jit(rms_cosine_step), jnp.zeros(())
         for _ in range(60):

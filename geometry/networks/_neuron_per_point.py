@@ -17,8 +17,8 @@ from jaxtyping import Array, Bool, Float, Key
 from geometry._arguments import as_samples
 from jaxnorm.internal import check_positive, host_only
 
-# A sample is a vertex if it exceeds all other samples along some unit vector by more than this
-# margin. Margins are divided by the largest distance of a sample from the mean.
+# The smallest margin by which a vertex exceeds all other samples along some unit vector. Margins
+# are divided by the largest distance of a sample from the mean.
 _MIN_MARGIN = 1e-9
 
 

@@ -67,7 +67,7 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
 
 
 def is_odd(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
-    """Whether a batch with this Gram matrix has an odd point, as in Figure 3 of Nachum et al.
+    """Whether a batch with the Gram matrix `gram` has an odd point, as in Figure 3 of Nachum et al.
 
     The fields of `OddPoint` must satisfy `norm_ratio` ≥ (n − 1)/2, `angle` ≥ 80° and `spread` ≤
     65°. The thresholds are our choice. In the `odd_state` of 7 samples, the spread is 61.4°; for

@@ -282,8 +282,8 @@ def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) 
     For numbers x, y, w and cᵢ with Σ cᵢ = 0, the first kind deviates by x cᵢ in variances, by y cᵢ
     in covariances with the odd sample, and by w (cᵢ + cⱼ) in other covariances. Deviations of the
     second kind change only covariances of pairs, and their rows sum to zero. A layer maps
-    deviations of each kind to deviations of this kind. Recentering does not change deviations of
-    the second kind.
+    deviations of each kind to deviations of the same kind. Recentering does not change deviations
+    of the second kind.
     """
     (odd, both, other, pair), scale = _recentred(g, n, std)
     (_, by_other, by_both), (_, variance, _) = programs.entries(odd, other, both)

@@ -208,8 +208,8 @@ def rank_tail(n: int, gamma: float, rows: int) -> float:
 
     The bound is the probability of at least n successes in `rows` trials, each of probability γ,
     the smallest probability of a cell. The bound `rank_tail` is sharper than Equation 7a, which is
-    Chernoff's bound of this probability. For n ≥ 2, the bound holds even with 2γ in place of γ, by
-    `full_rank_probability`. `rank_tail` runs on the host.
+    Chernoff's bound of the same probability. For n ≥ 2, the bound holds even with 2γ in place of γ,
+    by `full_rank_probability`. `rank_tail` runs on the host.
 
     Raises:
       ValueError: n or rows is not an integer or is below 1, or γ is not in [0, 1].

@@ -218,7 +218,7 @@ class BatchNorm(RunningNorm):
       groups: The number of ghost batches in training, as in `batch_norm`. The average of the ghost
         batches' statistics enters the running statistics.
       update_running_average: Whether to update the running statistics. If None, running statistics
-        are updated only in training. If True, they are updated in inference too.
+        are updated only in training. If True, running statistics are updated in inference too.
       rngs: Keys for the initializers.
       bias_metadata: Metadata of the bias's variable, such as its sharding.
       scale_metadata: Metadata of the scale's variable.

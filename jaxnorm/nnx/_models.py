@@ -58,7 +58,7 @@ def layer_outputs(
     Raises:
       TypeError: `layers` is one string, or has an element that is not a string.
       ValueError: `layers` is empty. A name in `layers` is not the path of a submodule, or the model
-        does not call this submodule exactly once.
+        does not call the submodule exactly once.
 
     Example:
       >>> import jax.numpy as jnp

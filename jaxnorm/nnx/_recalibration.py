@@ -17,8 +17,8 @@ from jaxnorm.nnx._layers import RunningNorm
 from jaxnorm.nnx._models import changes
 from jaxnorm.nnx._surgery import batch_norms
 
-# With these options, a layer normalizes each batch by the statistics of the whole batch, and its
-# running statistics are the statistics of the last batch.
+# With the options `IN_TRAINING` and `OF_THE_BATCH`, a layer normalizes each batch by the statistics
+# of the whole batch, and its running statistics are the statistics of the last batch.
 IN_TRAINING = {"use_running_average": False, "update_running_average": True}
 OF_THE_BATCH: dict[str, Any] = {
     "momentum": 0.0,

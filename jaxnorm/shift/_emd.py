@@ -197,7 +197,7 @@ def emd_sliced(
     """The mean earth mover distance W₁ of random projections, with its standard error.
 
     The samples are projected on random directions. The W₁ of every projection is a lower bound of
-    the exact W₁, and the field `largest` is the largest of these bounds. For d features, the mean
+    the exact W₁, and the field `largest` is the largest lower bound. For d features, the mean
     divided by `mean_projection(d)` is also a lower bound, up to the standard error. If `y` is a
     translation of `x`, the mean divided by `mean_projection(d)` equals W₁ up to the standard error.
     `emd_sliced` works under `jit`, `vmap` and `grad`. If the distances of all projections are

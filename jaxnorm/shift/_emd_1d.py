@@ -27,7 +27,7 @@ def emd_1d(
     In one dimension, W₁ is the mean distance between equal quantiles, ∫ |F⁻¹(u) − G⁻¹(u)| du. The
     function sorts both samples and pairs their quantiles. `x` and `y` may have different sizes. The
     distance has the unit of `x` and is differentiable if no two values are equal. Under `jit`, a
-    NaN in a feature makes the distance of this feature NaN.
+    NaN in a feature makes the distance of the feature NaN.
 
     The W₁ of one channel is the shift of Huang and Yu, Equation 2, and a lower bound on the
     distance of all channels together. To measure many layers in one call, use `jax.tree.map` under

@@ -37,11 +37,11 @@ def emd_lower_bound(
     can approach the optimal critic of Equation 3 for finitely many samples. Two critics are
     trained: f with large values on x, and −g for a g with large values on y. A third critic is
     linear along the difference of the training means. `emd_lower_bound` selects the critic with the
-    largest difference of means on the training samples. The result is this critic's difference of
-    means on the test samples, or 0 if the difference is negative. Up to rounding (10⁻⁶ of the
-    spread of float32 samples), the result is at most the distance of the test samples, even if
-    training fails. The expected difference on the test samples is at most the distance of the
-    distributions. Because negative differences become 0, the expected result can exceed the
+    largest difference of means on the training samples. The result is the chosen critic's
+    difference of means on the test samples, or 0 if the difference is negative. Up to rounding
+    (10⁻⁶ of the spread of float32 samples), the result is at most the distance of the test samples,
+    even if training fails. The expected difference on the test samples is at most the distance of
+    the distributions. Because negative differences become 0, the expected result can exceed the
     distance of the distributions, for example if this distance is 0.
 
     Args:

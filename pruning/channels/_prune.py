@@ -119,7 +119,7 @@ def prune(
       equal_repeats: Whether repeated groups keep the same number of channels, for checkpoint
         formats with one width for all layers. Groups are repeated if their sizes are equal and the
         names of their arrays differ only in numbers. `select` gets each set of repeated groups as
-        one group. The scores of this group are the mean of the sorted scores of the repeated
+        one group. The scores of the one group are the mean of the sorted scores of the repeated
         groups.
       exclude: Names of layers that keep all filters. The name of a layer is one or more consecutive
         whole names of a path, such as `"stem"` or `"blocks/0"`.
@@ -131,7 +131,7 @@ def prune(
         layers.
       repair: A function that is called instead of the folding of constant outputs. `repair` gets
         `(apply, params, groups, keep)` and returns a tree with the shapes of `params`. The channels
-        are then removed from this tree. For example, pass
+        are then removed from the returned tree. For example, pass
         `partial(least_squares, batches=[(images,), ...])`.
       resize: Whether `pruned.apply` is `resized(apply, pruned.groups, pruned.keep)`. Set `resize`
         if `apply` does not take its widths from `params`, or computes another function at new

@@ -8,7 +8,7 @@ vector's length is zero at the zero vector, so all gradients are finite. This mo
 functions with loops by `jit`, because JAX would otherwise compile each loop at every call outside
 `jit`. If all criteria of a layer are computed under one `jit`, the filters' Gram product is
 computed only once. If a weight of a layer is not finite, all scores by `fermat`, `gm` and
-`repr_score` are NaN. If a weight of a filter is not finite, the scores of this filter by `l1_norm`
+`repr_score` are NaN. If a weight of a filter is not finite, the scores of the filter by `l1_norm`
 and `l2_norm` are not finite.
 """
 
@@ -72,7 +72,7 @@ def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The sum of the distances Σₖ ‖vₖ − vⱼ‖₂ of every filter to all others, He et al. (2019).
 
     Squared distances come from one Gram product of the centred filters. If the product has lost
-    digits of a distance of a filter, all distances of this filter are computed again, from
+    digits of a distance of a filter, all distances of the filter are computed again, from
     differences. The relative error of all distances is at most 64 times the machine epsilon. If a
     weight is not finite, all scores are NaN.
     """

@@ -209,7 +209,7 @@ def _slope(x: Point, h: Filters) -> Float[Array, ""]:
 def _weiszfeld_step(x: Point, h: Filters) -> Point:
     """Weiszfeld's step: the mean of filters with weights 1/‖x − hⱼ‖.
 
-    If filters are at x itself, the step is shorter than to this mean.
+    If filters are at x itself, the step is shorter than the step to the weighted mean.
     """
     directions, inverse, at_x = _directions(x, h)
     pull = directions.sum(0)

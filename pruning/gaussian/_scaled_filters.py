@@ -5,7 +5,7 @@ Gaussian. A weight is the product of the scale of its filter, which is log-norma
 independent generalized Gaussian variable, whose density is proportional to exp(−|x|^shape). Shape 1
 gives Laplace's density, and shape 2 the Gaussian density. In this model, the logarithms of l1 and
 l2 are nearly jointly normal. Therefore all expected rank correlations depend only on the
-correlation of these logarithms.
+correlation of log l1 and log l2.
 """
 
 from typing import NamedTuple

@@ -131,8 +131,8 @@ def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
 def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> Similarity:
     """For each pair of criteria in `PAIRS`, the similarity of their rankings of a layer's filters.
 
-    If a criterion gives equal scores to all filters, Spearman's ρ of each pair with this criterion
-    is NaN.
+    If a criterion gives equal scores to all filters, Spearman's ρ of each pair with the constant
+    criterion is NaN.
 
     Args:
       scores: The result of `criteria.scores` for the filters of the layer.

@@ -1,4 +1,4 @@
-"""The Kolmogorov-Smirnov distance of weights to a Gaussian, and tests based on this distance.
+"""The Kolmogorov-Smirnov distance of weights to a Gaussian, and tests based on the distance.
 
 Weights may have any shape, because only their values matter. Statistics and p-values are in at
 least float32. A large p-value does not show that weights are normal, because there may be too few

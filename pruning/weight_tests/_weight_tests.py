@@ -89,7 +89,7 @@ def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) ->
     rejects in 4 to 5.4% of the cases. For log-normal σⱼ whose spread equals the margin, the test
     rejects in up to 6% of the cases at a margin of 0.2, and in up to 16% at a margin of 0.5. The
     spread of Gaussian filters is about 1/√(2 dims), so the test has no power for a margin near or
-    below this number. If all filters are constant, the mean standard deviation is 0 and the result
+    below 1/√(2 dims). If all filters are constant, the mean standard deviation is 0 and the result
     is NaN.
 
     Raises:
@@ -132,7 +132,8 @@ def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult
 def symmetry(x: Float[Array, "*shape"]) -> TestResult:
     """Test that the weights' distribution is symmetric about 0.
 
-    The conjecture "CWDA Plus" about trained filters assumes this symmetry, Huang et al. (2020).
+    The conjecture "CWDA Plus" about trained filters assumes a symmetric distribution, Huang et al.
+    (2020).
 
     The statistic is sup |F(x) + F(−x) − 1| √n. The statistic is computed from the signs of the n
     weights in descending order of absolute value: it is the largest absolute partial sum of the

@@ -163,7 +163,7 @@ def _in_a_row(file: io.BufferedReader, path: Path, max_bytes: int) -> Mapping:
 def _arrays(tree: Any, content: Callable[[str], bytes | memoryview], file: str) -> Mapping:
     """The tensors of a file as arrays by name.
 
-    Objects that cannot be read are left out. A warning names up to five of these objects.
+    Objects that cannot be read are left out. A warning names up to five of the left-out objects.
     """
     if not isinstance(tree, Mapping):
         kind = tree.name if type(tree) is Unknown else type(tree).__name__

@@ -7,7 +7,7 @@ from typing import Any
 from pruning.weights._limits import MAX_DEPTH, WeightsError
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "params", "state")
-# These names are names of modules if other parts with kernels stand beside them.
+# Names that are names of modules if other parts with kernels stand beside them.
 MODULES = ("model", "state")
 # An optimizer's state is left out, because its moments have the shapes of weights.
 OPTIMIZER = re.compile(r"opt(im(izer)?s?)?(_.*)?")

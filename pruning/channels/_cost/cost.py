@@ -78,11 +78,11 @@ def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] =
       inputs: The other arguments of `apply`, with samples on the first axis. Without `batch_sizes`,
         `jax.ShapeDtypeStruct` may replace arrays.
       batch_sizes: The batch sizes to measure. For each batch size, the first axis of `inputs` is
-        repeated or cut to this size.
+        repeated or cut to the batch size.
 
     Raises:
       TypeError: `apply` is not a function, or `batch_sizes` is not a list of whole numbers.
-      ValueError: A batch size is less than 1, or `apply` cannot be traced at these arguments.
+      ValueError: A batch size is less than 1, or `apply` cannot be traced at the given arguments.
 
     Example:
       >>> def dense(params, x):

@@ -44,7 +44,7 @@ def cost_at(
     branches, the function counts the branch that is most expensive at the original widths. If a
     norm reads removed channels, `resized` adds operations for the removed channels, which `cost_at`
     does not count. With `batch_sizes`, every call of the returned function compiles the smaller
-    network by `resized`, and times this network as `cost` does.
+    network by `resized`, and times the smaller network as `cost` does.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.

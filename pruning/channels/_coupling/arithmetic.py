@@ -92,7 +92,7 @@ def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
 
     Channels along a summed axis can be removed if their terms in the sum are zero.
 
-    If only one summed axis has removable channels, these terms may also have one common nonzero
+    If only one summed axis has removable channels, their terms may also have one common nonzero
     value, which `resized` adds to the sum once for each removed channel.
     """
 
@@ -276,8 +276,8 @@ def smaller_convolution(eqn: Equation, remain: Remain, values: Values, results: 
 def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds, Vector]) -> None:
     """Unite the ids of a summed axis in both factors if one factor is zero at removed channels.
 
-    If both factors may be nonzero there, removal would change the sum, so it is forbidden. For
-    example, the sums in norms, means and attention forbid removals.
+    If both factors may be nonzero at removed channels, removal would change the sum, so removal is
+    forbidden. For example, the sums in norms, means and attention forbid removals.
     """
     zero = [(value, axis) for value, axis in (a, b) if value.zero is not None]
     if not zero or any(is_free(axis) for _, axis in (a, b)):

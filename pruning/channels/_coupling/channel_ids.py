@@ -80,12 +80,12 @@ Values = Sequence[ChannelIds]
 class Pinned(NamedTuple):
     """The reason why channel ids are pinned: an equation, or an input or output of the program.
 
-    The last of `equations` pins the ids. The tuple begins with the calls, branches and loops around
-    this equation, outermost first. `axes` lists the axes of parameters that have pinned ids, and
-    `new` lists those of them with an id that was not `normed` before. If `normed` is true, only
-    `resized` can run the model with fewer channels, because the equation sums over activations, as
-    a norm does, or has a constant that varies along the channels. If an input or output of the
-    program pins the ids, `name` is the name and path of this input or output.
+    The last of `equations` pins the ids. The tuple `equations` begins with the calls, branches and
+    loops around the last equation, outermost first. `axes` lists the axes of parameters that have
+    pinned ids, and `new` lists the axes in `axes` with an id that was not `normed` before. If
+    `normed` is true, only `resized` can run the model with fewer channels, because the equation
+    sums over activations, as a norm does, or has a constant that varies along the channels. If an
+    input or output of the program pins the ids, `name` is the name and path of the input or output.
     """
 
     equations: tuple[Equation, ...]
@@ -99,10 +99,10 @@ class Requirement(NamedTuple):
     """The requirement that an array is zero, nonzero or uniform (equal) at the channels `ids`.
 
     `parameters` are the parameters that make the array zero or uniform. The last of `equations` is
-    the equation with this requirement. `given` has the same meaning as in `ChannelIds`. If a
-    product sums over an axis of a weight, `incoming` has the numbers of the parameters' axes from
-    which the axis is made. Otherwise, `incoming` is None. If the array must be nonzero, `finite`
-    says whether the result is finite even if the parameters are zero. For example, the array may be
+    the equation with the requirement. `given` has the same meaning as in `ChannelIds`. If a product
+    sums over an axis of a weight, `incoming` has the numbers of the parameters' axes from which the
+    axis is made. For other arrays, `incoming` is None. If the array must be nonzero, `finite` says
+    whether the result is finite even if the parameters are zero. For example, the array may be
     under a root, or may always be positive, such as a sum of exp(x).
     """
 
@@ -269,7 +269,7 @@ class UnionFind:
     def pin_like(self, axes: Sequence[Vector], count: int) -> Vector:
         """`count` copies of one id whose channel cannot be removed.
 
-        This id is the first one in `axes` whose reason is recorded, or else `FIXED`.
+        The copied id is the first id in `axes` whose reason is recorded, or else `FIXED`.
         """
         ids = np.concatenate([fixed(1), *axes])
         return np.repeat(ids[np.argmax(self.reasons[ids] >= 0)], count)
@@ -342,9 +342,9 @@ class UnionFind:
         """The parameters that must be zero to make `value` zero at channels along `axes`.
 
         `axes` are the axes of the array to whose shape `value` is broadcast. The function returns
-        None if `value` may be nonzero at these channels, for example because `value` is broadcast
-        along a removable axis. If no channel is removable, the function returns the empty set,
-        because no parameter needs to be zero.
+        None if `value` may be nonzero at channels along `axes`, for example because `value` is
+        broadcast along a removable axis. If no channel is removable, the function returns the empty
+        set, because no parameter needs to be zero.
         """
         if value.number == 0 or not any(map(self.removable, axes)):
             return frozenset()

@@ -101,7 +101,7 @@ def scan_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
     for value in values[whole:]:
         steps, *axes = value.axes
         # The axis along which a scan reads parameters counts layers, not channels. Unlike `pin`,
-        # `fix` does not report that channels along this axis cannot be removed.
+        # `fix` does not report that channels along the axis of layers cannot be removed.
         (sets.fix if value.given else sets.pin)(steps)
         stacked.append(value._replace(axes=tuple(axes)))
 
@@ -204,7 +204,7 @@ def _name_free_axes(sets: UnionFind, number: int, value: ChannelIds) -> ChannelI
     """The initial state `value` of a loop, with new channel ids for its free axes.
 
     An axis that a broadcast makes is free, such as each axis of `jnp.zeros`. An axis gets the same
-    ids in each evaluation of the loop. Later equations may unite these ids with channels.
+    ids in each evaluation of the loop. Later equations may unite the new ids with channels.
     """
     axes = list(value.axes)
     for k, axis in enumerate(value.axes):

@@ -117,8 +117,8 @@ def coupled_channels(
         adds, the attribute `normed` is true.
 
     Raises:
-      ValueError: `apply` cannot be traced at these arguments. Two arrays of `params` have the same
-        path, as in `{"a/b": x, "a": {"b": y}}`.
+      ValueError: `apply` cannot be traced at the given arguments. Two arrays of `params` have the
+        same path, as in `{"a/b": x, "a": {"b": y}}`.
 
     Example:
       >>> import jax

@@ -47,7 +47,7 @@ class ChannelGroup(NamedTuple):
     """A group of `size` channels that lie in the same arrays. Each channel can be removed alone.
 
     `normed` is true if the model sums over the channels of the group, as a norm does, or if a
-    constant of the model varies along these channels. If channels of a `normed` group are removed,
+    constant of the model varies along the channels. If channels of a `normed` group are removed,
     only `resized` can run the smaller model.
     """
 

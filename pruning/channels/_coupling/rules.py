@@ -64,8 +64,8 @@ class Rule(NamedTuple):
         at the same index.
       sources: The operands whose elements the result contains. All other operands only choose among
         these elements.
-      sums: Whether the primitive is a sum over axes of its operand. Removed channels along the axis
-        of such a sum may have equal values instead of zeros.
+      sums: Whether the primitive is a sum over axes of its operand. Removed channels along the
+        summed axis may have equal values instead of zeros.
     """
 
     axes: Callable[..., list[ChannelIds]]

@@ -178,7 +178,7 @@ def is_floating(x: Leaf) -> bool:
 def trace(function: Apply, *arguments: Tree) -> tuple[Program, Tree]:
     """The traced program of a function, and the shapes of the function's result.
 
-    The function is traced without the flag `jax_scan3`. With this flag, scans write into
+    The function is traced without the flag `jax_scan3`. With the flag `jax_scan3`, scans write into
     references, which JAX cannot yet differentiate.
     """
     scan3 = getattr(jax.config, "jax_scan3", False)

@@ -1,8 +1,8 @@
 """Checks whether the programs of a network at two widths are equal except for shapes.
 
 For example, a model may skip a projection if two shapes are equal, or multiply by a number that
-depends on a width. With the smaller arrays, such a model runs without an error, but computes
-another function.
+depends on a width. With the smaller arrays, a model that depends on its shapes runs without an
+error, but computes another function.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ from pruning.channels._program.lines import at, line_of, line_of_error
 from pruning.channels._removal.removal import Keep, check_keep, keep_masks
 from pruning.channels._removal.sizes import Sizes, large_tree
 
-# These parameters of primitives are not compared, because they follow from the shapes of results.
+# Parameters of primitives that are not compared, because they follow from the shapes of results.
 SHAPES = {"shape", "new_sizes", "slice_sizes", "limit_indices"}
 CURE = (
     "run it by pruning.channels.resized, which pruning.prune does with resize=True (for an NNX "

@@ -145,7 +145,7 @@ def _run(apply: Apply, network: "Unfolded", params: Tree, *inputs: Tree) -> Tree
 def _paths(kernels: Sequence[str | None], taken: set[str]) -> list[str]:
     """A path for each folded kernel.
 
-    A kernel keeps its own path, unless another array has this path or the path of the shift. A
+    A kernel keeps its own path, unless another array has the path of the kernel or of the shift. A
     kernel that is not a parameter, such as a sum of two parameters, gets the path `kernel`.
     """
     found: list[str] = []

@@ -90,7 +90,7 @@ def fold_constants(
       changed.
 
     Raises:
-      ValueError: `mask_channels` would raise an error, or `apply` cannot be traced at these
+      ValueError: `mask_channels` would raise an error, or `apply` cannot be traced at the given
         arguments.
       TypeError: `mask_channels` would raise a TypeError.
 
@@ -169,10 +169,10 @@ class Folding:
     """Evaluates two networks at once, and changes biases of the second to make sums equal.
 
     Both networks are evaluated at the user's inputs and at other inputs. A bias change that differs
-    between these inputs is dropped, because it is no constant. If a sum is equal in both networks
-    before any change, the parameter of this sum must not change. The parameters in `altered` were
-    changed for an earlier sum, although they must not change, so they must be in `unchanged` at the
-    next evaluation.
+    between the two inputs is dropped, because the change is no constant. If a sum is equal in both
+    networks before any change, the parameter of this sum must not change. The parameters in
+    `altered` were changed for an earlier sum, although they must not change, so they must be in
+    `unchanged` at the next evaluation.
     """
 
     def __init__(
@@ -212,9 +212,9 @@ class Folding:
         """The sum of activations and a parameter, after the parameter has been changed.
 
         The parameter changes by the mean difference `zeroed` − `masked` between the sums in the two
-        networks. If this mean differs between the two inputs by more than rounding, the parameter
-        stays as it is. If the program subtracts a running mean, `zeroed` is first set to zero at
-        removed channels.
+        networks. If the mean difference differs between the two inputs by more than rounding, the
+        parameter stays as it is. If the program subtracts a running mean, `zeroed` is first set to
+        zero at removed channels.
         """
         leaf, array = addend.leaf, jnp.asarray(self.leaves[addend.leaf])
         removed = removed_elements(array, self.paths[leaf], self.masks)

@@ -28,7 +28,7 @@ class Gain(NamedTuple):
       array: The array itself, if it is computed from parameters. For the outputs of a kernel, the
         factors that multiplied them, in the shape of the outputs.
       deviation: The value of `array` without the running standard deviations by which it was
-        divided. For a batch norm, this value is the gain times the running standard deviation.
+        divided. For a batch norm, `deviation` is the gain times the running standard deviation.
       before: The parameters that were added to the outputs, or subtracted from them, before the
         first factor.
       leaves: The parameters from which `array` is computed.

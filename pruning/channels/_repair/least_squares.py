@@ -85,8 +85,8 @@ def least_squares(
         batch although there are several values of `ridge`. The shapes of batches differ. A kernel
         with removed inputs is computed from other parameters, is read more than once, or is read
         inside a loop, a branch or a `shard_map`. Second moments are not finite, or there are too
-        few rows for a `ridge` of zero. `apply` cannot be traced at these arguments. `mask_channels`
-        would raise an error.
+        few rows for a `ridge` of zero. `apply` cannot be traced at the given arguments.
+        `mask_channels` would raise an error.
       TypeError: `mask_channels` would raise a TypeError.
 
     Example:

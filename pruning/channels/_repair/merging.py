@@ -71,11 +71,11 @@ def merge_channels(
 
     Raises:
       ValueError: An operation without a kernel, such as a norm or a product of queries with keys,
-        sums over channels, and some of these channels are removed. A constant or random bits vary
-        along removed channels. A kernel with removed inputs is computed from other parameters, is
-        read more than once, or is read inside a loop, a branch or a `shard_map`. Filters are not
-        finite. A plan has another shape, negative or infinite numbers, or a row or a column of
-        zeros. The groups were not read from `params`. `apply` cannot be traced at these arguments.
+        sums over channels of which some are removed. A constant or random bits vary along removed
+        channels. A kernel with removed inputs is computed from other parameters, is read more than
+        once, or is read inside a loop, a branch or a `shard_map`. Filters are not finite. A plan
+        has another shape, negative or infinite numbers, or a row or a column of zeros. The groups
+        were not read from `params`. `apply` cannot be traced at the given arguments.
         `remove_channels` would raise an error.
       TypeError: `remove_channels` would raise a TypeError.
 

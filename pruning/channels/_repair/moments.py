@@ -96,9 +96,9 @@ def ridge_solution(
     """The kernel W that minimizes Σ ‖W x − y‖² + λ ‖W − kernel‖² over all rows.
 
     If `shifted` is true, the means of x and y are subtracted from x and y. The penalty λ is a
-    number of `ridge` times the mean of Σ x² over the inputs that are not always zero. For this
-    choice, W is computed for each number of `ridge` from the rows `first` only. The number whose W
-    has the smallest error on the rows `held` is chosen.
+    number of `ridge` times the mean of Σ x² over the inputs that are not always zero. To choose λ,
+    W is computed for each number of `ridge` from the rows `first` only. The number whose W has the
+    smallest error on the rows `held` is chosen.
     """
     normal = all_equations(first, held, shifted)
     if held is None or len(ridge) == 1:

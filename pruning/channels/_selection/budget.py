@@ -144,8 +144,8 @@ class Step(NamedTuple):
     """A step of the greedy algorithm, which makes one group narrower.
 
     Steps are ordered by `rate`, the loss of the step divided by the saved price. `number` counts
-    the earlier steps of this group. `widths` are the widths of all groups after the step, and
-    `price` is the price of this network.
+    the earlier steps of the group. `widths` are the widths of all groups after the step, and
+    `price` is the price of the network after the step.
     """
 
     rate: float

@@ -45,8 +45,8 @@ def channel_scores(
 
     The criterion scores all filters of a layer together, also filters of channels that cannot be
     removed. Several filters make one channel if, for example, feature maps are added or a
-    convolution is grouped. `reduce` combines the scores of these filters. A complex filter is
-    scored as the vector of its real and imaginary parts.
+    convolution is grouped. `reduce` combines the scores of all filters of a channel. A complex
+    filter is scored as the vector of its real and imaginary parts.
 
     Args:
       params: The tree from which the groups were read.
@@ -264,8 +264,8 @@ def multiples_by_name(
     """For each group, the number of which its width must be a multiple.
 
     The argument `round_to` is one number for all groups, or a dictionary from names of layers to
-    numbers. If several names match a group, this number is the least common multiple of their
-    numbers. If no name matches a group, this number is 1.
+    numbers. If several names match a group, the result is the least common multiple of their
+    numbers. If no name matches a group, the result is 1.
 
     Raises:
       ValueError: A name matches no layer that makes channels of a group.
@@ -364,7 +364,7 @@ def _largest(
     """For each group, a mask of its channels with the largest scores.
 
     `counts` has the number of channels that each group keeps. `min_channels`, `round_to` and scores
-    of ∞ may increase this number.
+    of ∞ may increase the number of kept channels.
     """
     at_least(1, min_channels=min_channels)
     masks = []

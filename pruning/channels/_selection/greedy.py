@@ -18,7 +18,7 @@ from pruning.channels._repair.least_squares import Batches, read_batches
 from pruning.channels._repair.moments import Moments, all_equations, merge, moments
 from pruning.channels._repair.parameters import Fact, Kernel, Network, check_solved, read_network
 
-# A swap must lower the error by more than this margin, relative and absolute. The margin exceeds
+# The margin, relative and absolute, by which a swap must lower the error. The margin exceeds
 # rounding errors, so that two swaps cannot reverse each other again and again.
 SWAP_MARGIN = 1e-9
 
