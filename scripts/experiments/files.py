@@ -24,8 +24,8 @@ Kind = TypeVar("Kind", dict, list)
 
 LOCK = ".in-use"
 WIDTH = 100  # Maximum length of a line that holds more than one record, in characters.
-# A list of at least `CURVE` numbers is a curve. Pages do not quote the numbers of a curve, so these
-# numbers are written with fewer digits.
+# A list of at least `CURVE` numbers is a curve. Pages do not quote the numbers of a curve, so a
+# curve is written with fewer digits.
 CURVE = 9
 # errors that some network file systems raise when a file is locked
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -139,7 +139,7 @@ def in_use(folder: Path, script: str | None = None) -> Iterator[Callable[[], Non
     Args:
       folder: The folder of `--out`.
       script: The file of a command that writes `results.json` to the folder. A folder with results
-        of another command is refused, because these results would be lost.
+        of another command is refused, because the old results would be lost.
 
     Raises:
       InputError: Another process uses the folder, the folder cannot be written, or it holds results

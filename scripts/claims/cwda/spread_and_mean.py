@@ -53,7 +53,7 @@ def own_spread() -> float:
 def std_tests(key: Key[Array, ""]) -> Statistics:
     """Whether each of two tests supports a spread below a margin at 5 %, and Bartlett's p-value.
 
-    The margin is the true spread of the filters, or 1.5 times this spread.
+    The margin is the true spread of the filters, or 1.5 times the true spread.
     """
     v, margin = normal(key, STD_FILTERS, STD_DIMS), own_spread()
 

@@ -103,8 +103,8 @@ def branches(instruction: Instruction) -> list[str]:
 def trip_count(program: Program, loop: Instruction) -> int | None:
     """The number of iterations of a `while` loop.
 
-    If XLA states the number, this number is the result. Otherwise, the result is the constant below
-    which the loop's counter must be, as if the counter started at 0, or None without such a
+    If XLA states the number, the result is the stated number. Otherwise, the result is the constant
+    below which the loop's counter must be, as if the counter started at 0, or None without such a
     constant.
     """
     stated = attribute(loop, r'known_trip_count":\{"n":"(\d+)"')

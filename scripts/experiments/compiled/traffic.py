@@ -1,7 +1,7 @@
 """HBM traffic, kernels and notable operations of a compiled program, read from its text.
 
 The traffic counts the bytes of all operands and results of each kernel in the entry computation. If
-a kernel reads only slices or rows of an operand, only the bytes of these slices or rows count. If a
+a kernel reads only slices or rows of an operand, only the bytes that the kernel reads count. If a
 kernel updates a result in place, only the written part counts. Reads and writes of a TPU's vector
 memory do not count as traffic. The traffic includes copies from HBM to vector memory, and the
 padding of tiles. The body of a loop is counted once for each iteration, or once if the number of

@@ -72,7 +72,7 @@ class InMemoryLoader:
     def batch(self, arrays: tuple[Array, ...], step: Int[Array, ""], size: int) -> Batch:
         """The batch of one step, selected from the result of `device_batch`.
 
-        This function is traced by JAX.
+        JAX traces the function `batch`.
         """
         x, y, order = arrays
         index = jax.lax.dynamic_slice(order, (step * size,), (size,))

@@ -21,7 +21,7 @@ from experiments.language.architecture import EXPERTS, Architecture, layer_kinds
 from experiments.language.naming import Sources
 
 EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
-POSITIONS, NORM_BIAS = "model.embed_positions.weight", "model.norm.bias"  # only GPT-2 has these
+POSITIONS, NORM_BIAS = "model.embed_positions.weight", "model.norm.bias"  # only in GPT-2
 AXES: dict[str, tuple[str, ...]] = {
     "self_attn.q_proj.weight": ("queries", "hidden"),
     "self_attn.k_proj.weight": ("keys", "hidden"),

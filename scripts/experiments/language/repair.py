@@ -25,7 +25,7 @@ class Equations(NamedTuple):
     xy: Float[np.ndarray, "n outputs"]
 
     def plus(self, other: "Equations") -> "Equations":
-        """The sums over the tokens of these `Equations` and of `other`."""
+        """The sums over the tokens of `self` and of `other`."""
         return Equations(self.xx + other.xx, self.xy + other.xy)
 
 

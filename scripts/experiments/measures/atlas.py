@@ -141,8 +141,8 @@ def _bounded_factor(alpha: Array, square: Array) -> Array:
 def norms(*, per_pixel: bool) -> dict[str, Norm]:
     """For each name of a normalizer, the constructor of its layers.
 
-    With `per_pixel`, unitized layers divide each pixel or token by the norm of this pixel or token.
-    Without `per_pixel`, unitized layers divide a whole image or text by its norm.
+    With `per_pixel`, unitized layers divide each pixel or token by its own norm. Without
+    `per_pixel`, unitized layers divide a whole image or text by its norm.
     """
     half = nnx.initializers.constant(0.5)
     return {

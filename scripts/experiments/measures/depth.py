@@ -77,7 +77,7 @@ def forward(params: Params, x: Float[Array, "n d"], start: str) -> tuple[Array, 
 
     def hidden(h: Array, layer: tuple[Array, Array]) -> tuple[Array, None]:
         z = h @ layer[0]
-        # This batch norm divides by the unbiased deviation, without epsilon, and has no gain.
+        # The batch norm here divides by the unbiased deviation, without epsilon, and has no gain.
         if start in NORMALIZED:
             z = standardize(z) * ((len(z) - 1) / len(z)) ** 0.5
         else:

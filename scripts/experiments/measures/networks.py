@@ -228,7 +228,7 @@ def mask_filters(state: State, keep: dict[str, Bool[Array, " filters"]]) -> Stat
     """Set the filters for which `keep` is false, and all values that depend only on these, to zero.
 
     A normalization follows a block's first convolution. The scale, bias and running mean of a
-    removed channel in this normalization are also set to zero, so that the channel is exactly
+    removed channel in the normalization are also set to zero, so that the channel is exactly
     absent. A zero filter of a block's second convolution adds nothing to the residual stream.
     """
 

@@ -44,7 +44,7 @@ class Certificate(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """The mean E φ(u) φ(v) for Gaussian u and v, and the derivatives of this mean."""
+    """The mean E φ(u) φ(v) for Gaussian u and v, and the derivatives of the mean."""
 
     value: Number  # The mean E φ(u) φ(v).
     by_first: Number  # Derivative of `value` with respect to the variance of u.

@@ -176,7 +176,7 @@ def prune_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path)
         recalibrated = network.recalibrated(tree)
         fine_tuned = network.fine_tuned(recalibrated)
         values = map(network.accuracy, (tree, recalibrated, fine_tuned))
-        # This row replaces the row of an interrupted step.
+        # The new row replaces the row of an interrupted step.
         rows[step:] = [dict(zip(STAGES, values, strict=True))]
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, json.dumps(rows))

@@ -73,7 +73,7 @@ def values_of_criteria(cells: Cells) -> np.ndarray:
 
 
 def mean_of(values: np.ndarray) -> Mean:
-    """The mean over draws and blocks, and the standard error of this mean.
+    """The mean over draws and blocks, and the standard error of the mean.
 
     The variance is estimated as s²(means over draws) / blocks + s²(means over blocks) / draws. On
     average, the estimate is at least the variance of the mean, because both terms include the noise

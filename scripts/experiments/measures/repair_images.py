@@ -152,7 +152,7 @@ def fine_tuned(graph: Any, tree: Any, train: Examples) -> Any:
 
 @cache
 def stepping(graph: Any) -> tuple[optax.GradientTransformation, Callable[..., Any]]:
-    """SGD with momentum, and a training step with this optimizer.
+    """SGD with momentum, and a training step of this SGD.
 
     The step is compiled once for trees of the same widths.
     """

@@ -37,7 +37,7 @@ Views = Callable[[Image.Image], Sequence[UInt8[np.ndarray, "h w 3"]]]
 
 
 class View(NamedTuple):
-    """A view, such as a crop, of image number `image`, and the number of views of this image."""
+    """A view, such as a crop, of image number `image`, and the number of views of the image."""
 
     image: int
     pixels: UInt8[np.ndarray, "h w 3"]

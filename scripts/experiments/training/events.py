@@ -54,8 +54,8 @@ class EventLog:
 class ObjectWriter:
     """A file of events in a bucket; it is rewritten as a whole, because a bucket cannot append.
 
-    This class replaces tensorboardX's own writers, which need another client library for each kind
-    of bucket.
+    `ObjectWriter` replaces tensorboardX's own writers, which need another client library for each
+    kind of bucket.
     """
 
     def __init__(self, path: str):

@@ -14,7 +14,7 @@ from jax.experimental import multihost_utils
 from experiments.cli import InputError, say
 
 ENDED = "all processes must run to the end; another process seems to have ended"
-# These phrases appear in the exceptions of collectives, barriers and connections.
+# Phrases in the exceptions of collectives, barriers and connections.
 BETWEEN_PROCESSES = re.compile(
     "gloo|nccl|barrier|coordination|connection|socket|unavailable|heartbeat|deadline", re.IGNORECASE
 )
@@ -70,8 +70,8 @@ def _aborted(_: int) -> None:
 def together() -> Iterator[None]:
     """Turn exceptions that another process causes into an `InputError` of one sentence.
 
-    A computation of several processes fails if one of these processes has ended. Other exceptions
-    are raised unchanged.
+    A computation of several processes fails if one of the processes has ended. Other exceptions are
+    raised unchanged.
 
     Raises:
       InputError: A computation of several processes has failed.
