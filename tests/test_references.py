@@ -85,7 +85,7 @@ def test_a_citation_of_another_year_author_or_number_of_authors_has_no_entry():
 
 
 def pages():
-    """The Python and Markdown files, except those of `tools`."""
+    """The Python and Markdown files, except the files of `tools`."""
     for folder in ("jaxnorm", "pruning", "geometry", "scripts", "tests", "docs", "examples"):
         yield from (ROOT / folder).rglob("*.py")
         yield from (ROOT / folder).rglob("*.md")

@@ -290,7 +290,7 @@ def test_a_traced_depth_names_the_cure():
     assert text == "depth must be an int; got a traced value: make it a static argument of jit"
 
 
-# Without a check, each of these calls would return a number.
+# Calls that would return a number without a check.
 SILENT = {
     "distance must lie in [0, inf]": lambda: shift.certified_upper_bound(
         shift.dyt_bounds(0.5, X[0]), -1.0
@@ -370,7 +370,7 @@ def claim(values, **named):
     return made
 
 
-# Without a check, each of these calls would raise an error of JAX or Python.
+# Calls that would raise an error of JAX or Python without a check.
 RAW = {
     "axis_name must name an axis that vmap": lambda: jaxnorm.batch_norm(X, axis_name="i"),
     "a must be BatchStatistics; got tuple": lambda: jaxnorm.merge_statistics((X, X), STATISTICS),

@@ -81,7 +81,8 @@ def written(folder: str, name: str, content: bytes) -> Path:
 
 def measure(path: Path, size: int) -> Outcome:
     """Load one file in its own process, which the kernel ends after five seconds of CPU time."""
-    # Freed memory is returned to the system, so that the peak memory is that of this load alone.
+    # Freed memory is returned to the system, so that the peak memory is the memory of the measured
+    # load alone.
     ctypes.CDLL(None).malloc_trim(0)
     receiver, sender = os.pipe()
     with warnings.catch_warnings():

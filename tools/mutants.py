@@ -7,11 +7,11 @@ A mutant is one change, chosen by a seed: another operator, comparison, axis or 
 condition, a dropped guard, exchanged arguments, or a removed call. A list has mistakes that a
 person thought of, as pieces of text and their replacements. The tool plants each mistake in a copy
 of the code. A fork of this process, which has loaded JAX, runs tests in the copy until one test
-fails. The first tests to run are those that ran the changed line in the last `make coverage`. Then
-come the test file with the module's name, the test files that name the module's definitions most
-often, and the module's doctests. A test that fails on the changed code also runs on the unchanged
-code. If the test also fails on the unchanged code, the mutant is not counted. The exit status is 0
-even if tests do not notice a mistake.
+fails. Tests that ran the changed line in the last `make coverage` run first. Then come the
+test file with the module's name, the test files that name the module's definitions most often, and
+the module's doctests. A test that fails on the changed code also runs on the unchanged code. If the
+test also fails on the unchanged code, the mutant is not counted. The exit status is 0 even if tests
+do not notice a mistake.
 """
 
 import argparse

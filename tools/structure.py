@@ -155,7 +155,7 @@ def reach(name: str, modules: list[Module]) -> set[str]:
 
     Calls are found by names alone. A method counts if its class is reached and an attribute in the
     reached code has the method's name. Functions that are only reached through a table (a name in
-    capitals) do not count, because a reader reads such a table row by row.
+    capitals) do not count, because a reader reads a table row by row.
     """
     imported = {m.name: imported_names(m) for m in modules}
     found = {n: node for m in modules for n, node in definitions(m)}

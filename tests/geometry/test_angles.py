@@ -29,7 +29,7 @@ def test_dtype_is_kept(f, dtype):
 def test_an_angle_of_any_size_is_measured(exponent, turn):
     theta = 3 * 10.0**exponent
     # `x` has two unit vectors with the angle theta. The second vector is the sum of a multiple of
-    # the base vector and a small step, because such a sum represents theta precisely.
+    # the base vector and a small step, because the sum represents theta precisely.
     base, across = np.array([np.cos(turn), np.sin(turn)]), np.array([-np.sin(turn), np.cos(turn)])
     x = np.stack([base, np.cos(theta) * base + np.sin(theta) * across])
     assert abs(angles(jnp.asarray(x))[0, 1] - theta) < 1e-15 + 1e-14 * theta

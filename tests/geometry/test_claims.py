@@ -201,7 +201,7 @@ def test_how_a_moment_is_judged(predicted, statistic, moment, side, holds, key):
     ("within", "against"), [(0.0, 0.52), (0.01, 0.53), (0.03, 0.52), (0.0, None)]
 )
 def test_the_power_is_that_of_a_normal_number_beyond_what_is_allowed(within, against, key):
-    """A two-sided check finds an error with this power; `against` is 10 % off by default."""
+    """The power is that of a two-sided check; by default, `against` is 10 % off."""
     part = Sampled("u", 0.5, UNIFORM, "u", "mean", within=within, against=against)
     (finding,) = claims.check(claim_of(part), key).findings
     beyond = max(0.0, (0.05 if against is None else against - 0.5) - within)

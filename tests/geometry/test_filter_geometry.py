@@ -85,7 +85,7 @@ def test_differences_do_not_vanish_with_the_dimension():
     for dims in (64, 10_000):
         norms = 2 * gaussian_filter_geometry(dims).norm_variance
         # The variance of the difference of two norms tends to std² = 1. If two norms became equal,
-        # this variance would tend to 0.
+        # the variance of their difference would tend to 0.
         assert abs(norms - 1) < 0.01
     v = np.random.default_rng(0).normal(size=(3, 40_000, 64))
     difference = np.linalg.norm(v[0] - v[1], axis=1) - np.linalg.norm(v[0] - v[2], axis=1)

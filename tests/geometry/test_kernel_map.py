@@ -237,7 +237,7 @@ def test_fixed_points_of_ordered_and_critical_maps():
     critical = fixed_point(kernel_map(*RELU))
     assert critical.cosine == 1
     above = fixed_point(replace(kernel_map(*RELU), slope=1 + 2 * jnp.finfo(float).eps * one))
-    # This slope exceeds 1 only by rounding, so the fixed point remains 1.
+    # The slope exceeds 1 only by rounding, so the fixed point remains 1.
     assert (above.cosine, above.slope) == (1, 1 + 2 * jnp.finfo(float).eps)
     assert critical.depth_scale > 1e9
     # the slope of κ(ρ) = (1 + ρ)²/4 at 1 is 1; at 1 − 1e-8, rounding makes κ(ρ) − ρ zero

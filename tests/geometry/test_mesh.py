@@ -254,7 +254,7 @@ def test_a_sharded_argument_changes_neither_result_nor_gradient(name, spec, mesh
     assert_close(with_gradient(name)(sharded(name, mesh, spec)), alone(name))
 
 
-# These functions branch on shapes, so the test also runs them without `jit`.
+# Functions that branch on shapes, so the test also runs the functions without `jit`.
 EAGER = {"angles", "filter_geometry"}
 
 

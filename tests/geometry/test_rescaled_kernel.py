@@ -53,7 +53,7 @@ def test_a_random_layer_has_this_mean_gram_matrix(part, step, key):
 
 
 def test_samples_on_one_line_keep_their_lengths_and_sides():
-    """Features of rank 1 are all divided by one length; ReLU keeps those of one sign."""
+    """Features of rank 1 are all divided by one length; ReLU keeps the features of one sign."""
     lengths = jnp.array([1.0, -2.0, 3.0, 0.5])
     sides = lengths[:, None] * lengths[None] > 0
     expected = jnp.where(sides, jnp.outer(lengths, lengths), 0) / jnp.mean(lengths**2)

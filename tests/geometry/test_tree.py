@@ -50,7 +50,7 @@ def test_equals_brute_force(n, depth):
     rng = np.random.default_rng(n)
     assert_equals_brute_force(rng.normal(size=n), depth, gram=numpy_gram)
     shifted = 1e4 + rng.normal(size=n)
-    # The tolerance is 1e-10, because brute force has rounding errors of this size.
+    # The tolerance is 1e-10, because brute force has rounding errors of about 1e-10.
     assert_equals_brute_force(shifted, depth, 1e-10, numpy_gram)
 
 

@@ -493,7 +493,7 @@ def test_the_bounded_layer_has_eq_9_in_place_of_eq_10(shape, inference):
 @pytest.mark.parametrize("shape", [(6, 5), (3, 4, 5, 2)])
 def test_eq_9_bounds_the_norm_that_eq_10_lets_grow(shape):
     # One sample is far from the others. With given statistics of mean 0 and variance 1, the norm of
-    # this sample after Equation 10 exceeds the bound of Theorem 3.3.
+    # the far sample after Equation 10 exceeds the bound of Theorem 3.3.
     x = jnp.asarray(case(shape)[0]).at[0].multiply(1e3)
     area = int(np.prod(shape[1:-1]))
     alpha = jnp.full(shape[-1], 0.5)
@@ -658,7 +658,7 @@ def test_pixels_must_be_positive(pixels):
 def test_a_sample_at_the_mean_has_no_negative_square(key):
     """The second of three images with the values 0, v, 2 v has Σ h² − 2 m Σ h + P m² = 0.
 
-    Unless clipped, this sum would be negative after rounding.
+    Unless clipped, the sum would be negative after rounding.
     """
     values = np.asarray(jax.random.uniform(key, (500, 1, 1, 1), jnp.float32, 0.1, 1))
     x = jnp.asarray(values * np.arange(3, dtype=np.float32)[:, None, None] * np.ones((7, 1), "f"))

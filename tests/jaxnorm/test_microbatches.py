@@ -161,7 +161,7 @@ def test_options_have_the_effect_that_they_have_for_a_whole_batch(options, call)
 def test_gradients_flow_through_all_statistics_but_the_running_ones():
     """The running statistics are NaN, as if an earlier training step had diverged.
 
-    Shifting or scaling x changes no loss, so the gradient is zero in these directions.
+    Shifting or scaling x changes no loss, so the gradient along a shift or a scaling is zero.
     """
     norms = [
         BatchNorm(3, epsilon=0.0, update_running_average=False, rngs=nnx.Rngs(0)) for _ in range(2)

@@ -201,7 +201,8 @@ def test_blocks_whose_convolutions_copy_their_input_double_it(depth, blocks, pre
     )
     model = filled(build, copying)
     # The stem selects pixels 0, 2, 4, …. The first pooling window covers pixels 0 and 2. Later
-    # strides leave only the output of this window, because the images have 32×32 pixels.
+    # strides leave only the output of the first pooling window, because the images have 32×32
+    # pixels.
     x = batch()
     corner = np.asarray(x)[:, 0:3:2, 0:3:2].max((1, 2))
     np.testing.assert_array_equal(forward(model, x), 2**blocks * np.maximum(corner, 0))
@@ -210,7 +211,7 @@ def test_blocks_whose_convolutions_copy_their_input_double_it(depth, blocks, pre
 def test_a_pre_activation_network_for_imagenet_ends_in_relu():
     build = partial(models.ResNet, 18, classes=3, pre_activation=True, norm=unnormalized)
     # The output of the pooling is not negative. Three strided shortcuts, one after another, change
-    # the sign of this output three times. Therefore the ReLU at the end gives zeros.
+    # the sign of the pooled output three times. Therefore the ReLU at the end gives zeros.
     logits = forward(filled(build, lambda shape: -copying(shape)), batch())
     np.testing.assert_array_equal(logits, 0)
 

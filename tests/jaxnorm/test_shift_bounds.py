@@ -338,7 +338,7 @@ def test_clipped_powers_have_slope_one_and_no_more(p, radius, key):
     v, w = np.asarray(jax.random.normal(key, (2, 5000, 3))) * 2 * radius
     w = np.concatenate([w, v + 1e-3 * w])
     v = np.concatenate([v, v])
-    corner = np.full((1, 3), radius)  # the largest slope is at this corner
+    corner = np.full((1, 3), radius)  # the largest slope is at the corner
 
     @jax.jit
     def values(x, corners):

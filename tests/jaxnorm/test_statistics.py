@@ -103,7 +103,7 @@ def _slice_places(shape):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("shape", [(2, 3), (100, 3), (8192, 4), (32, 200, 2), (4, 224, 224, 3)])
 def test_no_outlier_costs_digits_of_the_variance(shape, dtype, places):
-    # The shift is the mean of m of N samples. If these m samples are outliers, the variance has an
+    # The shift is the mean of m of N samples. If the m samples are outliers, the variance has an
     # error of about N/m times eps.
     lost = np.prod(shape[:-1]) / len(_slice_places(shape)) if "slice" in places else 4
     rtol = 4 * lost * float(jnp.finfo(jnp.float32).eps)

@@ -355,7 +355,7 @@ def test_the_gap_of_a_far_point_is_at_least_what_the_median_saves(seed):
 def test_filters_at_the_point_balance_the_others_together():
     """The sum of the distances to the points `others` has a gradient of length 1.5 at x.
 
-    Two filters at x can balance this gradient, but a single one cannot.
+    Two filters at x can balance the gradient, but a single filter at x cannot.
     """
     others = -3 * jnp.array([[0.75, 0.4375**0.5], [0.75, -(0.4375**0.5)]])
     x = jnp.zeros(2)

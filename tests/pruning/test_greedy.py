@@ -287,7 +287,7 @@ def test_of_two_groups_each_is_scored_by_the_kernels_that_read_it():
 
 
 def test_groups_of_a_kernel_count_by_their_part_of_all_outputs():
-    """The outputs of the second feature group are five times as large as those of the first."""
+    """The outputs of the second feature group are five times as large as the first group's."""
 
     def apply(p, x):
         h, numbers = jnp.tanh(x @ p["a"]), ("NHWC", "HWIO", "NHWC")

@@ -76,7 +76,7 @@ def test_integers_of_a_pickle_cannot_collide(name, tmp_path):
 
 
 def test_the_crafted_integers_collide():
-    """A dictionary of these integers is slow, because their hashes collide."""
+    """A dictionary of the crafted integers is slow, because their hashes collide."""
     walking = crafted_pickles.colliding(20_000, 15)
     start = time.process_time()
     found = dict.fromkeys(walking)

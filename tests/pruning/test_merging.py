@@ -132,7 +132,7 @@ def test_the_same_is_merged_without_loss_on_both_axes_of_a_kernel():
 
 def normalized(params, x, eps=EPS):
     h = x @ params["w"]
-    h.var(0)  # the program does not use this result
+    h.var(0)  # the program does not use the result of this call
     h = h - params["mean"][None]
     gain = params["scale"] / jnp.sqrt(params["var"] + eps)
     return jax.nn.relu(h * gain[None] + params["bias"][None]) @ params["u"]
@@ -293,7 +293,7 @@ def test_near_channels_are_found_and_transport_balances_them():
     np.testing.assert_allclose(plan.sum(0), 1 / 3)
     np.testing.assert_allclose(plan.sum(1), 1 / 7)
     # Kept channel 0 receives the mass 1/3, which is less than the mass 3/7 of rows 0, 3 and 4.
-    # Therefore the assertion leaves out these rows.
+    # Therefore the assertion leaves out rows 0, 3 and 4.
     assert (plan[[1, 2, 5, 6]].argmax(1) == [1, 2, 1, 2]).all()
 
 

@@ -103,7 +103,8 @@ MODELS: Any = {
 def select_heads(scores, ratio=0.5, **options):
     """The masks of `select_layerwise`, except that groups of two channels keep both.
 
-    Attention divides by the square root of the width of queries, so this width must not change.
+    Attention divides by the square root of the width of queries, so the width of queries must not
+    change.
     """
     halves = pruning.channels.select_layerwise(scores, ratio=ratio)
     return [half if len(half) > 2 else np.ones(2, bool) for half in halves]

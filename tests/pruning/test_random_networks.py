@@ -83,7 +83,7 @@ def test_an_error_that_rounding_explains_is_no_wrong_cut(monkeypatch):
 def test_rounding_is_that_of_the_masked_network():
     """This network's rounding errors are judged by the sensitivity of the masked network.
 
-    The masked network has outputs of size 1 and gradients of size 400,000. Rounding changes these
+    The masked network has outputs of size 1 and gradients of size 400,000. Rounding changes the
     gradients, relatively, almost six times as much as in the whole network.
     """
     assert outcome(random_network(20264857), 20264857).kind == "rounding"

@@ -373,7 +373,7 @@ def test_bad_batches_are_refused(message):
 
 @pytest.mark.parametrize(("count", "held"), [(2, 1), (3, 1), (4, 1), (7, 1), (8, 2), (12, 3)])
 def test_the_last_quarter_of_the_batches_chooses_the_ridge(count, held, monkeypatch):
-    """The solver must get the moments of the last quarter of the batches, and of those before it.
+    """The solver must get moments of the last quarter of the batches, and of all earlier batches.
 
     At least one batch belongs to the last quarter.
     """

@@ -34,7 +34,7 @@ def test_gaussian_layers_have_the_expected_similarity_and_spread(key):
     n, dims, samples = 64, 144, 200
     draw = partial(gaussian_similarity, num_filters=n, dims=dims, ratio=0.5, samples=samples)
     drawn = jax.jit(draw)(key)
-    # The expected correlation of these pairs is known.
+    # Pairs of criteria whose expected correlation is known.
     for pair in itertools.combinations(("l1", "l2", "fermat", "gm"), 2):
         i = PAIRS.index(pair)
         middle = expected_spearman(n, dims, pair)

@@ -219,7 +219,7 @@ def attacks(marker):
         b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x01x\x85R.",
         b"\x80\x02c__builtin__\nexec\n)\x81.",
         b"\x80\x02\x82\x01.",
-        b"\x80\x02Nr\xff\xff\xff\x7f.",  # the memo of this pickle would need 16 GB
+        b"\x80\x02Nr\xff\xff\xff\x7f.",  # the memo of the pickle would need 16 GB
         b"\x80\x02\x8a\x05\x00.",
         b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f.",
         b"\x80\x02" + b"]" * 3000 + b"a" * 2999 + b".",

@@ -17,7 +17,7 @@ from tests.support.small_runs import SMALL, compiled, random_images, with_steps_
 def pytest_collection_modifyitems(items):
     """Run the tests with the fixture `smallest` first, because this fixture takes a minute.
 
-    If these tests ran last, all other pytest workers would wait for them.
+    If the tests with `smallest` ran last, all other pytest workers would wait.
     """
     items.sort(key=lambda item: "smallest" not in getattr(item, "fixturenames", ()))
 

@@ -64,7 +64,7 @@ def committed():
 
 
 def test_a_test_fails_where_holm_s_correction_over_layers_rejects_it(committed):
-    """The failed tests of each layer are those that the procedure of Holm (1979) rejects."""
+    """The failed tests of each layer are the tests that the procedure of Holm (1979) rejects."""
     layers = [dict(layer) for layer in committed["layers"]]
     analysis.judge(layers)
     for i, layer in enumerate(layers):

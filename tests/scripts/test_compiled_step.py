@@ -185,7 +185,7 @@ def test_a_step_without_collectives_says_so(show, monkeypatch):
 
 
 def test_collectives_are_counted_by_kind_and_dtype_with_their_whole_arrays():
-    """For a reduce-scatter, the bytes of its operand count; for an all-gather, those of its result.
+    """The bytes of a reduce-scatter's operand count, and the bytes of an all-gather's result.
 
     An asynchronous collective counts once, at its start.
     """

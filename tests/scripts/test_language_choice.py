@@ -573,7 +573,7 @@ def test_a_budget_that_is_the_size_of_a_model_takes_this_model(tmp_path):
 
 
 def test_the_scores_of_the_stream_are_sums_over_its_readers_times_norms():
-    """Scores use root sums of squares; each projection uses those of its own input."""
+    """Scores use root sums of squares; each projection uses the sums of its own input."""
     q, up = np.array([[1.0, -2.0], [3.0, 0.0]]), np.array([[0.5, 4.0]])
     p = {"self_attn.q_proj.weight": q, "mlp.up_proj.weight": up}
     squares = {

@@ -33,7 +33,7 @@ class Use:
     def assert_once(self) -> None:
         """Assert that no key was consumed twice, even by different samplers.
 
-        `fold_in` may take a key several times, but no other function may consume this key.
+        `fold_in` may take a key several times, but no other function may then consume the key.
         """
         jax.effects_barrier()
         by_key: dict[bytes, list[str]] = {}
