@@ -128,7 +128,7 @@ FUNCTIONS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "no
 
 
 def example_of(name: str) -> Example:
-    """The example in `EXAMPLES`, or an example of the `jax.lax` function with the primitive's name."""
+    """The example in `EXAMPLES`, or an example of `jax.lax`'s function for the primitive."""
     if name in EXAMPLES:
         return EXAMPLES[name]
     function = getattr(lax, FUNCTIONS.get(name, name))
