@@ -38,8 +38,8 @@ EQUATIONS_61_AND_62 = claim(
     corrected=r"The bound of Equation 62 holds for $n \ge 4$ samples. With three samples, the "
     "bound says nothing, because there is no pair of inner samples",
     fault="false in a case",
-    why="For $n = 3$, the factor $2n - 7$ is negative, so the printed bound is negative, but the "
-    "geometric sum is positive.",
+    why="For $n = 3$, the factor $2n - 7$ is negative, so the bound of Equation 62 is negative, "
+    "but the geometric sum of Equation 61 is positive.",
 )
 
 

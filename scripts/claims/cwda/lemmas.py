@@ -53,9 +53,9 @@ EQUATION_31 = claim(
     corrected=r"The product $B$ has the mean $2c^2k - c^2 + \dots$ and the variance $4c^4k - 2c^4 "
     "+ O(c^4/k)$",
     fault="false",
-    why="The variance of $B$ has the unit $c^4$, but the printed variance has a term $c^2$. At $c "
-    "= 0.05$ and $k = 20$, the printed variance is six times the exact variance. The printed mean "
-    "of $B$ is right to leading order in $k$.",
+    why="The variance of $B$ has the unit $c^4$, but the variance in Equation 31 has a term "
+    "$c^2$. At $c = 0.05$ and $k = 20$, the variance in Equation 31 is six times the exact "
+    "variance. The mean of $B$ in Equation 31 is right to leading order in $k$.",
 )
 EQUATION_31.variance(
     "c² + 4c⁴k at c = 0.05", C**2 + 4 * C**4 * K, LEMMA_3, "b_at_small_c", form="rejected"
@@ -103,7 +103,7 @@ EQUATION_32 = claim(
     corrected="The variance of $A$ is exactly $16c^8(2k^2 + 6k)$",
     fault="false",
     why=r"The variance of $A$ contains the fourth cumulant of $\|X\|^2 - \|Y\|^2$, which is "
-    "$96c^8k$. The printed variance contains only half of the fourth cumulant.",
+    "$96c^8k$. The variance in Equation 32 contains only half of the fourth cumulant.",
 )
 EQUATION_32.variance("16c⁸(2k² + 3k)", 16.0 * 65, NUMERATOR_IN_5, "a", form="rejected")
 EQUATION_32.variance("16c⁸(2k² + 6k)", 16.0 * 80, NUMERATOR_IN_5, "a", form="corrected")
@@ -191,9 +191,9 @@ EQUATION_30 = claim(
     corrected=r"The variance of $A/B$ is $8c^4 + 20c^4/k + \dots$",
     remark=Remark(
         "unit",
-        r"The bound of $\operatorname{Var}(A/B)$ holds only to leading order in $k$. At $c = 1$ "
-        "and $k = 20$, the variance exceeds the bound by 3.6 %. The terms $c^2$ and $c^4$ of the "
-        "bound have different units.",
+        r"The bound of $\operatorname{Var}(A/B)$ in Equation 30 holds only to leading order in "
+        r"$k$. At $c = 1$ and $k = 20$, $\operatorname{Var}(A/B)$ exceeds the bound by 3.6 %. The "
+        "terms $c^2$ and $c^4$ of Equation 30 have different units.",
     ),
     why="The exact variance of $A/B$ follows from $E(A/B)^2 = 12c^4k/(k - 2)$. Figure 10 of the "
     "pruning paper has no numbers.",

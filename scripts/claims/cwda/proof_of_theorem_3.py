@@ -73,10 +73,10 @@ LAGRANGE_IDENTITY = claim(
     corrected=r"The last sum of Lagrange's identity must have $(\|a_i\| - \|a_j\|)^2$ in place of "
     r"$(\|a_i\|^2 - \|a_j\|^2)^2$. The factor 2 must be before the products $\|a_i\|\|a_j\|$",
     fault="false",
-    why="The printed identity adds terms of the units $c^2$ and $c^4$. Lagrange's identity for "
-    r"the sequences $\|a_i\|$ and 1 contains the squares $(\|a_i\| - \|a_j\|)^2$. The next line "
-    r"of the proof drops the printed sum, because Equation 34 says that $(\|X\|^2 - \|Y\|^2)^2$ "
-    r"is much smaller than $2\|X\|\|Y\|$.",
+    why="The printed form of Lagrange's identity adds terms of the units $c^2$ and $c^4$. "
+    r"Lagrange's identity for the sequences $\|a_i\|$ and 1 contains the squares $(\|a_i\| - "
+    r"\|a_j\|)^2$. The next line of the proof of Theorem 3 drops the last sum of the identity, "
+    r"because Equation 34 says that $(\|X\|^2 - \|Y\|^2)^2$ is much smaller than $2\|X\|\|Y\|$.",
 )
 
 

@@ -48,8 +48,8 @@ EQUATIONS_85_TO_88 = claim(
     printed=r"Appendix F, for $v \thicksim N(0, c^2 \cdot I_k)$: “Note that, $v_i$ and $v_j$ are "
     r"independent, hence” Equation 86, $\operatorname{Var}(v_{ip}v_{jp}) = \dots = 1$; “since "
     "central limit theorem, we have” Equation 87",
-    corrected="The products $v_{ip}v_{jp}$ have the variance $c^4$. The cosine of two filters has "
-    "exactly the variance $1/k$",
+    corrected="The products $v_{ip}v_{jp}$ of two weights have the variance $c^4$. The cosine of "
+    "two filters has exactly the variance $1/k$",
     fault="false in a case",
     why="The product of two independent weights has the variance $c^4$, which is 1 only for $c = "
     "1$. The result of Equation 88 is right, because a cosine does not depend on $c$.",

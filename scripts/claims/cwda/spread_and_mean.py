@@ -215,9 +215,9 @@ TEST_3 = claim(
     fault="false",
     remark=Remark(
         "hypothesis",
-        "The paper does not say which hypotheses the two tests must reject. Only tests that "
-        r"reject $\mu \ge \varepsilon \cdot S$ and $\mu \le -\varepsilon \cdot S$ show that the "
-        r"mean $\mu$ is small.",
+        "The paper does not say which hypotheses the two $t$ tests of the mean must reject. Only "
+        r"tests that reject $\mu \ge \varepsilon \cdot S$ and $\mu \le -\varepsilon \cdot "
+        r"S$ show that the mean $\mu$ is small.",
     ),
     why="A mean has the unit of a weight, but a variance has the unit of a squared weight, "
     "so the result of the printed test changes if all weights are multiplied by a number.",

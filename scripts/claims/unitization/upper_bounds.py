@@ -172,9 +172,9 @@ LOW_DIMENSIONS = claim(
     r"every dimension $d$, which is $\sqrt{2}$ times $\sqrt{d}$, the root mean square norm "
     "of the outputs",
     fault="false",
-    why="An upper bound cannot show that a method fails to control the shift. The printed bound "
-    r"$2d + 2$ grows faster with $d$ than the norm $\sqrt{d}$ of the outputs. However, the "
-    r"largest possible $W$ for batch norm grows only like $\sqrt{d}$.",
+    why="An upper bound cannot show that a method fails to control the shift. The bound of "
+    r"Equation 4 without noise, $2d + 2$, grows faster with $d$ than the norm $\sqrt{d}$ of the "
+    r"outputs. However, the largest possible $W$ for batch norm grows only like $\sqrt{d}$.",
 )
 
 
