@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Check a theorem of your own
 #
-# The function `geometry.monte_carlo` calls a function with many random keys, and returns the
-# mean of the results with its standard error. A statement predicts this mean. If the mean is
-# too many standard errors away from the prediction, the statement is rejected.
+# The function `geometry.monte_carlo` calls a function with many random keys, and returns
+# the mean of the results with its standard error. A statement predicts the mean of the
+# results. If the measured mean is too many standard errors away from the prediction, the
+# statement is rejected.
 #
 # **A statement.** Normalize n independent Gaussian samples by batch norm without scale and
 # bias, and apply ReLU. Then the mean of a neuron over the batch is 1/√(2π), on average over
@@ -74,5 +75,6 @@ for n in (3, 8, 30):
 decide("1 % too large", estimate, 1.01 * corrected(30))
 
 # %% [markdown]
-# With `geometry.claims`, you can check many statements together, with a correction for their
-# number. The command `scripts/check_theorems.py` checks the statements of three papers.
+# With `geometry.claims`, you can check many statements together, with a correction for the
+# number of statements. The command `scripts/check_theorems.py` checks the statements of
+# three papers.

@@ -32,13 +32,14 @@ kernels = weights.load(WEIGHTS)
 print({name: kernel.shape for name, kernel in kernels.items()})
 
 # %% [markdown]
-# **Do all weights of a layer have one distribution?** `shape` is the shape parameter of the
-# fitted generalized Gaussian distribution: 1 for a Laplace distribution, and 2 for a
+# **Do all weights of a layer have one distribution?** `shape` is the shape parameter of
+# the fitted generalized Gaussian distribution: 1 for a Laplace distribution, and 2 for a
 # Gaussian distribution. `D` is the Kolmogorov-Smirnov distance between the weights and the
 # fitted Gaussian distribution of mean 0. `below` is an upper bound of the distance between
-# the distribution of the weights and this Gaussian distribution, with 95 % confidence. The
-# bound is useful for large layers, in which every test rejects. The function
-# `ks_generalized_gaussian` computes the p-values from random samples.
+# the distribution of the weights and the fitted Gaussian distribution, with 95 %
+# confidence. The bound is useful for large layers, because with so many weights every test
+# rejects. The function `ks_generalized_gaussian` computes the p-values from random
+# samples.
 
 
 # %%
@@ -68,9 +69,9 @@ for name, kernel in kernels.items():
     )
 
 # %% [markdown]
-# **Do all filters have one standard deviation?** The pruning paper assumes that the filters
-# of a layer are independent draws from one Gaussian distribution. Holm's method corrects the
-# p-values for the number of layers.
+# **Do all filters have one standard deviation?** Huang et al. (2020) assume that the
+# filters of a layer are independent draws from one Gaussian distribution. Holm's method
+# corrects the p-values for the number of layers.
 
 # %%
 tests = {
@@ -85,7 +86,8 @@ for name, p in zip(tests, adjusted, strict=True):
 
 # %% [markdown]
 # **Do the criteria agree as predicted?** If the filters are draws from one Gaussian
-# distribution, the rank correlation of the criteria l1 and l2 is near the prediction.
+# distribution, the rank correlation of the criteria l1 and l2 is near the result of
+# `expected_spearman`.
 
 # %%
 for name, kernel in kernels.items():

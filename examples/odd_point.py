@@ -1,10 +1,11 @@
 # %% [markdown]
 # # The odd point in twenty lines
 #
-# In a deep network of recentering and ReLU, one sample of a batch becomes much longer than
-# all other samples, which form a cluster. In the recentering tree, each neuron x with the
-# mean μ has two children: ReLU(x − μ) and ReLU(μ − x). The function `geometry.tree_gram`
-# computes the Gram matrix of all 2^depth neurons of the tree, exactly up to rounding.
+# In a deep network that subtracts the mean over the batch before every ReLU, one sample
+# becomes much longer than all other samples, which form a cluster. The long sample is
+# called the odd point. In the recentering tree, each neuron x with the mean μ has two
+# children: ReLU(x − μ) and ReLU(μ − x). The function `geometry.tree_gram` computes the
+# Gram matrix of all 2^depth neurons of the tree, exactly up to rounding.
 
 # %%
 import jax

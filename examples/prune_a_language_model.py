@@ -60,8 +60,8 @@ for step, loss in trained["losses"][:: len(trained["losses"]) // 3]:
 # %% [markdown]
 # ## Prune and repair
 #
-# Tokens are bytes. The text for pruning is a part of the training text. The perplexity is
-# measured on the last tenth of this part, which pruning does not use.
+# Tokens are bytes. A part of the training text is divided: nine tenths are for pruning,
+# and on the last tenth the perplexity is measured.
 
 # %%
 text, _ = python_text.load()

@@ -102,7 +102,7 @@ print("alpha of norm1:", model.norm1.alpha[...].round(2))
 # ## Linen
 #
 # The class `jaxnorm.linen.UnitizedBatchNorm` can replace `linen.BatchNorm`. The class has
-# the same variables, and the additional parameter `alpha`.
+# the variables of `linen.BatchNorm`, and the additional parameter `alpha`.
 
 
 # %%

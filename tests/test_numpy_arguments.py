@@ -1,4 +1,4 @@
-"""NumPy's float64 arrays, without JAX's float64, and NNX's variables are arguments like arrays."""
+"""Arguments may be variables of NNX, and float64 arrays of NumPy if JAX's float64 is off."""
 
 from functools import partial
 from typing import Any

@@ -156,9 +156,8 @@ def gaussian_similarity(
     """The `similarity` of rankings in random layers, for comparison with trained layers.
 
     The weights of `samples` layers are drawn from N(0, I). Each layer has `num_filters` filters of
-    `dims` weights. `ratio` is the fraction of pruned filters, on which only the overlap depends.
-    For many filters of many dims, the mean similarities tend to `expected_spearman` and
-    `expected_overlap`.
+    `dims` weights. Only the overlap depends on `ratio`, the fraction of pruned filters. For many
+    filters of many dims, the mean similarities tend to `expected_spearman` and `expected_overlap`.
 
     Raises:
       TypeError: `num_filters`, `dims` or `samples` is not an `int`, or `key` is not a random key.

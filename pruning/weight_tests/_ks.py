@@ -47,8 +47,8 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
 
     If `scale` is not given, the root mean square of the weights is used, and weights that are all
     zero give NaN. The distance is exact up to rounding if weights are sorted. On a CPU, 2¹⁵ or more
-    float32 weights are counted in bins instead of sorted, which is exact to 10⁻⁷. The distance is
-    piecewise smooth in `x` and `scale`.
+    float32 weights are counted in bins instead of sorted, with an error of at most 10⁻⁷. The
+    distance is piecewise smooth in `x` and `scale`.
 
     Raises:
       ValueError: `x` is empty, or `scale` is not positive. Under `jit`, a scale that is not

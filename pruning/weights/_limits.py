@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
-INDEX = ".safetensors.index.json"  # The end of an index of shards' file name.
+INDEX = ".safetensors.index.json"  # The end of the file name of an index of shards.
 MAX_DEPTH = 64  # The largest depth of a tree of arrays.
 MAX_INTEGER_KEY = 2**60
 

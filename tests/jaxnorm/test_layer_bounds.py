@@ -48,7 +48,7 @@ def test_gradients_of_the_bounds(key):
 
 
 def test_equal_scales_have_the_paper_s_numbers():
-    """If scales are 1, the radius is √d for layer norm, RMS norm and DyT, and 1/α if unitized."""
+    """If scales are 1, the radius of unitization is 1/α, and the radius of other layers is √d."""
     ones = jnp.ones(9)
     for bounds in (shift.layer_norm_bounds(ones), shift.rms_norm_bounds(ones)):
         np.testing.assert_allclose(shift.certified_upper_bound(bounds), 6)
@@ -87,7 +87,7 @@ def test_edges():
 def test_a_bound_of_zero_times_infinity_is_zero():
     constant, steep = (shift.LayerBounds(*map(jnp.float64, b)) for b in ((1, 0), (1, math.inf)))
     assert shift.certified_upper_bound(constant) == 0  # All outputs of the layer are equal.
-    assert shift.certified_upper_bound(steep, 0.0) == 0  # The inputs are equally distributed.
+    assert shift.certified_upper_bound(steep, 0.0) == 0  # W₁ of the inputs is 0.
     assert shift.certified_upper_bound(steep, 1e-9) == 2
     assert shift.layer_norm_bounds(jnp.ones(1), eps=0.0) == (0, 0)
     slope = jax.grad(lambda b: shift.certified_upper_bound(steep._replace(lipschitz=b), 0.5))

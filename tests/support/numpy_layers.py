@@ -29,7 +29,7 @@ SCALE, BIAS, ALPHA = (
         [0.3, 0.8, 0.55, 0.2, 0.7],
     )
 )
-DTYPES = ["float32", "bfloat16", "float16", "float64"]  # of inputs
+DTYPES = ["float32", "bfloat16", "float16", "float64"]  # dtypes of inputs
 SHAPES = {"images": (8, 4, 3, CHANNELS), "vectors": (8, CHANNELS)}
 OWN: dict[str, dict[str, list[Any]]] = {
     "BatchNorm": {"recentering": [True, False], "rescaling": [True, False]},
@@ -57,7 +57,7 @@ COMMON: dict[str, list[Any]] = {
 CALLED = {
     "shape": list(SHAPES),
     "mask": [None, "samples", "pixels", "first group", "nothing"],
-    "said": ["at construction", "at the call"],  # where `use_running_average` is given
+    "said": ["at construction", "at the call"],  # where a test sets `use_running_average`
     "update at the call": [None, True, False],
     "dtype of x": DTYPES,
 }
