@@ -115,7 +115,7 @@ def scalar(x: Any, name: str, dtype: np.dtype) -> Float[Array, ""]:
     real(**{name: x})
     if np.size(x) != 1:
         raise ValueError(f"{name} must be one number; got shape {np.shape(x)}")
-    positive_number(x if is_traced(x) else np.reshape(x, ()), name)
+    positive_number(np.reshape(x, ()), name)
     number = jnp.asarray(x, dtype).reshape(())
     return jnp.where(number > 0, number, jnp.nan) if is_traced(x) else number
 
@@ -126,7 +126,7 @@ def fraction(ratio: Any) -> float:
     if is_traced(ratio):
         raise TypeError(f"ratio must be a Python number; got {show(ratio)}")
     # Inside `jit`, JAX traces the comparison of an array even if the array's value is known.
-    ratio = float(ratio)
+    ratio = np.asarray(ratio).item()
     if not 0 < ratio <= 1:
         raise ValueError(f"ratio must lie in (0, 1]; got {ratio}")
     return ratio
