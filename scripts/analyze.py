@@ -11,7 +11,7 @@ analyzed; the weights of each neuron are a filter. The command prints a table wi
 layer. OUT/index.html has the figures of the pruning paper, and OUT/results.json has every value.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

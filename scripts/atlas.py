@@ -10,7 +10,7 @@ OUT/results.json has all numbers. OUT/runs has a file for each finished run, so 
 command resumes.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

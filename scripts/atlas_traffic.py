@@ -9,7 +9,7 @@ bytes. Batch norm on images should have a traffic of 8.0 n on the v5e. The comma
 results to OUT and prints a line for each program.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

@@ -10,7 +10,7 @@ The memory of our compiled layer is divided by the memory of Flax's compiled lay
 group of programs, `--out` writes the numbers to a file, with the load of the machine at the start.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

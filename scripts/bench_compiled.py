@@ -11,7 +11,7 @@ processes, and writes a page and its results. The traffic of BatchNorm for v5e a
 64) in bfloat16 should be 8.00 times the bytes of its input.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

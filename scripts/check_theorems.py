@@ -9,7 +9,7 @@ outcome of any check differs from the recorded outcome. An interrupted run resum
 OUT/measured.json and ends with the same numbers. OUT/compiled stores compiled programs.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

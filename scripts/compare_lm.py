@@ -12,7 +12,7 @@ perplexity of held-out bytes for each seed. The seed decides the text and the ch
 score random. By default, the run takes about half an hour on one core.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

@@ -16,7 +16,7 @@ results, and OUT/results.json has every number. OUT/runs has the finished networ
 run resumes after the last finished network. The command downloads nothing.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

@@ -11,7 +11,7 @@ scripts/prune.py. OUT/index.html is the page, and OUT/results.json has every val
 ResNet-20, the model of Gaussian filters predicts Spearman's correlation with an error of 0.068.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

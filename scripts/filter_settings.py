@@ -10,7 +10,7 @@ last setting. Before training, filters from Kaiming's or Xavier's normal initial
 all tests.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

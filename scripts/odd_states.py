@@ -15,7 +15,7 @@ its last activation. The odd state of ReLU and 10 samples has norm ratio 7.41 an
 0.927.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

@@ -18,7 +18,7 @@ accuracies and costs, and OUT/results.json has all values. OUT/networks has the 
 which `pruning.load_pruned` reads. An interrupted run resumes from its last checkpoint.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

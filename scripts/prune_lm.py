@@ -15,7 +15,7 @@ OUT/index.html shows what was removed, and the perplexity of held-out text befor
 stage. A model with 0.6 billion parameters takes some minutes on two cores.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

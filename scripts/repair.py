@@ -15,7 +15,7 @@ repaired by least squares has an accuracy of 97 %. An interrupted run of resnet2
 last row.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

@@ -9,7 +9,7 @@ its last checkpoint when it is started again, and ends with the same results. Th
 nothing.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

@@ -12,7 +12,7 @@ that are not odd should remain at 10.4 degrees. An interrupted run resumes after
 Figure 2. The command downloads nothing.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

@@ -12,7 +12,7 @@ Algorithm 3, the table shows the ratio estimate / distance, because the estimate
 orders of magnitude.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

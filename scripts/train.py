@@ -9,7 +9,7 @@ to OUT, and at the end results.json and a page. An interrupted run resumes when 
 and ends with the same results.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

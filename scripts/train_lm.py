@@ -10,7 +10,7 @@ OUT/model. OUT/results.json has the losses and the perplexity of a held-out byte
 resumes from its last checkpoint.
 """
 
-if __name__ == "__main__":  # handles Ctrl-C during the imports
+if __name__ == "__main__":  # this block handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

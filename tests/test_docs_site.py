@@ -37,7 +37,7 @@ def namespaces(name):
             yield from namespaces(value.__name__)
 
 
-LAZY = ("geometry.claims",)  # imported when first used, so not found by public_names
+LAZY = ("geometry.claims",)  # imported when first used, so `public_names` does not find the package
 NAMESPACES = dict(found for package in (*PACKAGES, *LAZY) for found in namespaces(package))
 
 

@@ -185,7 +185,7 @@ def skip(app: Sphinx, what: str, name: str, value: Any, skipped: bool, options: 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("namespace", Namespace)
     app.add_directive("task", Task)
-    app.connect("autodoc-process-docstring", escape, priority=400)  # before napoleon, at 500
+    app.connect("autodoc-process-docstring", escape, priority=400)  # napoleon has priority 500
     app.connect("autodoc-process-signature", shorten)
     app.connect("autodoc-skip-member", skip)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

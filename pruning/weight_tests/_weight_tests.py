@@ -216,7 +216,7 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
     c = c / variances.mean()
     relative = jnp.diagonal(c)
     spread = nu / 2 * jnp.square(relative - 1).sum()
-    freedom = n * nu  # m in the docstring
+    freedom = n * nu  # called m in the docstring
     mean = (n - 1) / (1 + 2 / freedom)
     variance = 2 * (n - 1) * (1 + 2 / nu) / (1 + 2 / freedom) ** 2
     variance = variance / ((1 + 4 / freedom) * (1 + 6 / freedom))

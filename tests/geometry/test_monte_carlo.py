@@ -268,7 +268,7 @@ def test_drawing_stops_by_the_error_of_draws_not_of_keys(key):
     def draw(key):
         return jax.random.uniform(key, (10,))
 
-    target = (1 / 12) ** 0.5 / 300  # needs 90,000 draws
+    target = (1 / 12) ** 0.5 / 300  # the target needs 90,000 draws
     estimate = monte_carlo(draw, key, 10**6, draws_per_key=10, target_stderr=target)
     assert estimate.stderr <= target
     assert 85_000 < estimate.samples < 95_000 * 1.25

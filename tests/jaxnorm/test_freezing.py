@@ -168,7 +168,7 @@ def test_running_statistics_follow_the_batch_and_not_what_it_becomes(use):
 
 def test_groups_of_unequal_counts_weigh_by_them():
     x = np.asarray(X, np.float64)
-    mask = np.arange(16) % 8 < np.where(np.arange(16) < 8, 7, 2)  # 7 and 2 samples per group
+    mask = np.arange(16) % 8 < np.where(np.arange(16) < 8, 7, 2)  # the groups have 7 and 2 samples
     parts = [x[:8][mask[:8]], x[8:][mask[8:]]]
     share = np.array([7, 2]) / 9
     mean = 0.9 * 3 + 0.1 * sum(s * p.mean(0) for s, p in zip(share, parts, strict=True))

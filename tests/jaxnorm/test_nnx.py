@@ -118,7 +118,7 @@ def test_bfloat16_in_is_bfloat16_out_with_statistics_in_float32(name, inference)
     if inference:
         y = layer(x, use_running_average=True)
     assert y.dtype == jnp.bfloat16
-    assert jnp.abs(jnp.asarray(y, "float32").mean(0)).max() < 0.005  # 0.15 for Flax's layer
+    assert jnp.abs(jnp.asarray(y, "float32").mean(0)).max() < 0.005  # Flax's layer has 0.15
     assert jnp.abs(jnp.asarray(y, "float32").std(0) - 1).max() < 0.005
 
 

@@ -327,7 +327,7 @@ def test_too_large_a_linear_program_names_the_cure(monkeypatch):
         ValueError, match=r"1,000,000 pairs; got 1,000 times 1,001: use samples of equal"
     ):
         emd(jnp.ones((1000, 1)), jnp.ones((1001, 1)))
-    monkeypatch.setattr(sys.modules[emd.__module__], "_UNKNOWNS", 6)  # as many are allowed
+    monkeypatch.setattr(sys.modules[emd.__module__], "_UNKNOWNS", 6)  # 2 · 3 unknowns are allowed
     np.testing.assert_allclose(emd(jnp.zeros((2, 1)), jnp.ones((3, 1))), 1)
 
 

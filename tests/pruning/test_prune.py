@@ -587,7 +587,7 @@ def test_a_killed_save_is_done_again_and_a_reader_leaves_a_save_that_runs(tmp_pa
     pruned = run()
     assert not any(folder.parent.exists() for folder in left)
     same(jax.tree.leaves(run().params), jax.tree.leaves(pruned.params))
-    written = tmp_path / "2.orbax-checkpoint-tmp" / "arrays"  # by another process
+    written = tmp_path / "2.orbax-checkpoint-tmp" / "arrays"  # another process writes this folder
     written.mkdir(parents=True)
     load_pruned(tmp_path)
     assert written.is_dir()
@@ -673,7 +673,7 @@ def test_a_model_with_nothing_to_cut_names_what_stands_in_the_way():
     said = r"channels that can be removed; input needs all of them at \[0\]: only channels that a l"
     with pytest.raises(ValueError, match=said):  # a residual stream with the channels of the input
         prune(lambda p, x: x + jax.nn.relu(x @ p), np.ones((3, 3)), np.ones((1, 3)), ratios=(0.5,))
-    with pytest.raises(ValueError, match=said):  # no name could match
+    with pytest.raises(ValueError, match=said):  # no group has a name to match
         prune(lambda p, x: x * p, np.ones((1, 3)), np.ones((1, 3)), ratios=(0.5,), exclude=["pear"])
 
 

@@ -9,7 +9,7 @@ import pytest
 RECIPES = Path(__file__).parents[2] / "docs" / "your_issue.md"
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from Qwix
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Qwix warns
 def test_a_pruned_model_is_quantized(capsys):
     pytest.importorskip("qwix", reason="needs qwix")
     (code,) = re.findall(r"```py\n(.*?)```", RECIPES.read_text(encoding="utf-8"), re.DOTALL)

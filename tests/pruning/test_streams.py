@@ -19,7 +19,7 @@ from tools.stream_table import HEADER, rows
 from tools.tables import table_of
 
 QUICK = ("GPT, scan and remat (Equinox)", "LLaMA, halves turned (a function)")
-WHOLE = ("group norm of two groups (Linen)", "batch norm (Linen)")  # none over all channels
+WHOLE = ("group norm of two groups (Linen)", "batch norm (Linen)")  # no norm is over all channels
 
 
 pytestmark = pytest.mark.usefixtures("promotion")

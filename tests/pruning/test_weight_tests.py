@@ -176,7 +176,7 @@ def test_the_statistic_of_mean_equivalence_by_hand(mean):
     np.testing.assert_allclose(found.p_value, scipy.stats.t.sf(statistic, 35), rtol=1e-9)
 
 
-@pytest.mark.parametrize("adjust", [holm, weight_tests.holm])  # Only the second checks values.
+@pytest.mark.parametrize("adjust", [holm, weight_tests.holm])  # `weight_tests.holm` checks values.
 def test_holms_p_values_with_ties_ones_and_a_nan(adjust):
     found = np.array([0.2, np.nan, 0.01, 0.2, 1.0])
     expected = [0.8, np.nan, 0.05, 0.8, 1.0]

@@ -95,7 +95,7 @@ def test_a_run_of_one_network_with_a_budget_is_described_in_words():
     cards = dict(zip(*[iter(_cells(summary))] * 2, strict=False))
     low, high = (100 * limit(PRUNED[0][:3]) for limit in (min, max))  # GM's accuracy is unknown
     assert cards["Pruned"] == f"{low:.1f} to {high:.1f} %"
-    assert cards["Time of a batch"] == "0.80 of before"  # for the largest batch
+    assert cards["Time of a batch"] == "0.80 of before"  # the card shows the largest batch
     assert "measured, 128 images" in summary
     assert "a budget of 250,000 bytes" in summary
     title, _, rows = prune_page.accuracy_table(run)

@@ -350,7 +350,7 @@ def test_a_run_writes_tables_a_page_and_small_networks_and_resumes(tmp_path, mon
     prune.main(options)
     run = tmp_path / "run"
     first = json.loads((tmp_path / "results.json").read_text())
-    prune.main(dataclasses.replace(options, run=run))  # only measures times again
+    prune.main(dataclasses.replace(options, run=run))  # the second call only measures times
     again = json.loads((tmp_path / "results.json").read_text())
     assert again["accuracy"] == first["accuracy"]
     with pytest.raises(InputError, match="'pear' matches none"):

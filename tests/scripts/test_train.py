@@ -283,7 +283,7 @@ def test_a_network_too_deep_for_its_images_is_refused(images):
         compiled(replace(SMALL, model="vgg11"), coloured)
 
 
-SHALLOW = ("mlp", "preact8", "preact20", "vgg16")  # built quickly, except on CIFAR-100
+SHALLOW = ("mlp", "preact8", "preact20", "vgg16")  # models that build quickly, except on CIFAR-100
 DEEP = [
     name
     for name, (_, recipe) in PRESETS.items()

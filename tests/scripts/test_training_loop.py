@@ -279,7 +279,7 @@ def test_the_identity_of_records_is_of_images_all_over_both_splits():
     assert read == [list(range(0, 2500, 3)), list(range(10))]
     others = [identity(train=2499)[0], identity(test=9)[0], identity(train=0)[0]]
     assert len({str(part) for part in (found, *others)}) == 4
-    assert identity(train=1)[0] == found  # the identity does not read record 1
+    assert identity(train=1)[0] == found  # `identity` reads every third record, but not record 1
 
 
 def test_images_and_labels_of_arrays_have_their_own_names(tmp_path):

@@ -116,7 +116,7 @@ def test_all_offsets_are_drawn_alike_often(key):
     index = np.asarray(offsets) @ [9, 1]
     counts = np.bincount(index, minlength=81)
     assert len(counts) == 81
-    assert 50 < counts.min() <= counts.max() < 150  # 100 ± five standard deviations
+    assert 50 < counts.min() <= counts.max() < 150  # the mean 100 ± five standard deviations
     assert abs(np.asarray(flips).mean() - 0.5) < 5 * 0.5 / 90
 
 

@@ -231,7 +231,7 @@ def made_up_odd_point(rng):
 
 
 SHIFT_EPOCHS = 8
-RATES = [0.1, 0.1, 0.1, 0.1, 0.02, 0.02, 0.02, 0.02]  # lower after four epochs
+RATES = [0.1, 0.1, 0.1, 0.1, 0.02, 0.02, 0.02, 0.02]  # the rate drops after four epochs
 
 
 def made_up_shift(seeds=3) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Addend(NamedTuple):
         def spread(x: Array) -> Array:
             return jnp.broadcast_to(self.spread(x), change.shape).astype(change.dtype)
 
-        change = replicate(change)  # on an Explicit mesh, as the outputs of `spread`
+        change = replicate(change)  # like the outputs of `spread` on an Explicit mesh
         count, transpose = jax.vjp(spread, jnp.ones_like(like))
         return transpose(change)[0] / transpose(count)[0]
 

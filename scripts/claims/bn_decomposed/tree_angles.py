@@ -52,7 +52,7 @@ def deep_trees(x: Array) -> DeepTrees:
     """The trees of sorted batches, at depth `DEPTH`."""
     tree = geometry.tree_gram(x, DEPTH)
     norms = jnp.sqrt(jnp.diagonal(tree.gram))
-    cosines = jnp.clip(tree.gram / norms[:, None] / norms[None], -1, 1)  # removes rounding
+    cosines = jnp.clip(tree.gram / norms[:, None] / norms[None], -1, 1)  # rounding may exceed ±1
     gaps = jnp.diagonal(tree.squared_distances, 1)
     return DeepTrees(cosines, norms / norms.max(), gaps / jnp.square(norms.max()))
 
