@@ -175,5 +175,5 @@ def by_group(
     if groups == 1:
         return normalize(x, keep)
     parts = (split_batch(x, groups), None if keep is None else split_batch(keep, groups))
-    y, statistics = jax.vmap(normalize, (0, None if keep is None else 0))(*parts)
+    y, statistics = jax.vmap(normalize)(*parts)
     return join_batch(y, x), statistics

@@ -16,7 +16,7 @@ from flax import linen, nnx
 import jaxnorm
 import jaxnorm.linen
 from geometry import mean_field, monte_carlo
-from geometry.claims import Claim, Draws, about, check, check_all, numbered
+from geometry.claims import Claim, Draws, about, check, check_all, numbered, objects
 from jaxnorm.models import MLP, VGG, CifarResNet, PreActResNet, ResNet
 from jaxnorm.shift import Tracker, certified_upper_bound, emd_1d, stream_moments
 from pruning import CRITERIA, l1_norm, load_pruned, prune, schedules, weights
@@ -109,6 +109,7 @@ SENTENCES = {
     ),
     "draw must return a dictionary": lambda: check(claim(Draws(jax.random.uniform, 100)), KEY),
     "got the single claim Eq. 1: use check": lambda: check_all(claim(), KEY),
+    "claim must be a Claim; got 'Theorem 1'": lambda: objects("Theorem 1"),
     "claims must hold at least one claim": lambda: about((), "Theorem 1"),
     "Eq. 1 has neither": lambda: check(Claim("notes", "Eq. 1", "a statement"), KEY),
     "the criterion must be one of l1, l2, fermat, gm; got 'l3'": lambda: CRITERIA["l3"],

@@ -237,9 +237,8 @@ def emd_sliced(
     # `norm` has a finite gradient even if all projections are equal, and does not square large
     # numbers.
     deviation = norm(distances - mean)[0]
-    # With one projection, the standard error is NaN.
-    degrees = projections * (projections - 1) or math.nan
-    stderr = deviation / degrees**0.5
+    # With one projection, the standard error is 0 / 0, which is NaN.
+    stderr = deviation / (projections * (projections - 1)) ** 0.5
     return Sliced(mean, stderr, distances[distances.argmax()])
 
 

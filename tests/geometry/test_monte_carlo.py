@@ -272,6 +272,8 @@ def test_drawing_stops_by_the_error_of_draws_not_of_keys(key):
     estimate = monte_carlo(draw, key, 10**6, draws_per_key=10, target_stderr=target)
     assert estimate.stderr <= target
     assert 85_000 < estimate.samples < 95_000 * 1.25
+    whole = monte_carlo(draw, key, estimate.samples, draws_per_key=10)
+    np.testing.assert_allclose(estimate[:2], whole[:2], rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["Auto", "Explicit"])
@@ -293,6 +295,9 @@ def test_draws_are_the_same_inside_any_mesh(key, kind, shape):
         np.testing.assert_allclose(traced, functions[monte_carlo].mean, rtol=1e-12)
         with pytest.raises(ValueError, match=r"devices must be one device or the \d devices"):
             monte_carlo(skewed_pair, key, 100, devices=jax.devices()[:2])
+        alone = monte_carlo(skewed_pair, key, 100, devices=jax.devices()[:1])
+    assert_same(alone, functions[monte_carlo])
+    assert alone.mean.sharding.device_set == {jax.devices()[0]}
 
 
 @pytest.mark.parametrize("varying", ["keys", "numbers"])

@@ -98,6 +98,10 @@ WRONG_TYPES = {
         ]
         for axis in SEVERAL_AXES
     },
+    "running must be BatchStatistics; got tuple": [lambda: jaxnorm.batch_renorm(X, running=TUPLE)],
+    "the result of correction must be real; got complex128": [
+        lambda: jaxnorm.batch_norm(X, correction=lambda count: count.astype(complex))
+    ],
     "scale must be real; got complex128": [
         lambda: jaxnorm.batch_norm(X, scale=jnp.ones(3, complex))
     ],
@@ -285,6 +289,20 @@ WRONG_SHAPES = {
     ],
     r"mean_x must be a vector; got shape \(0,\)": [lambda: shift.mean_lower_bound(X[0, :0], ROW)],
     r"mean_y must be a vector; got shape \(1, 3\)": [lambda: shift.mean_lower_bound(ROW, X[:1])],
+    r"x must have shape \(\.\.\., features\); got \(\)": [
+        lambda: jaxnorm.dyt(SCALAR, 0.5),
+        lambda: jaxnorm.derf(SCALAR, 0.5),
+    ],
+    r"x must have shape \(samples, \.\.\., features\); got \(3,\)": [
+        lambda: jaxnorm.batch_norm(ROW),
+        lambda: jaxnorm.batch_renorm(ROW),
+    ],
+    r"weights must be finite and not all zero; got a sum of 0$": [
+        lambda: shift.emd(X, X[:2], y_weights=jnp.zeros(2))
+    ],
+    r"x must be images .*; got \(2, 8, 8, 2\)$": [
+        lambda: jaxnorm.models.CifarResNet(8, classes=2, rngs=nnx.Rngs(0))(IMAGES[..., :2])
+    ],
     r"alpha must be a scalar or have shape \(3,\); got \(2,\)": [
         lambda: shift.unitized_upper_bound(SHORT, X, X),
         lambda: shift.sharp_unitized_upper_bound(SHORT, X, X),

@@ -346,6 +346,11 @@ def test_a_plan_is_the_cheapest_and_its_sums_are_the_weights(sizes):
         np.testing.assert_allclose(emd(x, y, **weights), expected)
 
 
+@pytest.mark.parametrize("m", [4, 3])
+def test_samples_at_one_point_have_no_distance(m):
+    assert emd(jnp.full((4, 2), 3.0), jnp.full((m, 2), 3.0)) == 0
+
+
 @pytest.mark.parametrize("unit", [1e-30, 1e-8, 1e20])
 def test_a_plan_does_not_depend_on_the_unit(unit):
     x, y = (jnp.asarray(np.random.default_rng(n).normal(size=(n, 3))) for n in (20, 31))
