@@ -225,8 +225,8 @@ def layer_norm_map(kernel: KernelMap) -> KernelMap:
 
     At infinite width, layer norm subtracts the mean activation E φ(u). The subtraction removes the
     constant term of the series, so the map is (κ(ρ) − κ(0))/(1 − κ(0)). RMS norm of the activations
-    does not change κ. RMS norm and layer norm of the preactivations do not change κ either, because
-    the mean of preactivations over features is zero.
+    does not change κ. RMS norm and layer norm of the preactivations do not change κ, because the
+    mean of preactivations over features is zero.
 
     Example:
       >>> kernel = layer_norm_map(kernel_map(jax.nn.relu, (0.0,)))

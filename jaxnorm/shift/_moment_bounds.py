@@ -212,7 +212,7 @@ def normalized_lower_bound(
     square of a mean overflows, the result is infinite or NaN.
 
     Args:
-      mean_x: The mean e of outputs that are normalized by noisy statistics.
+      mean_x: The mean e of outputs that a batch norm normalizes by noisy statistics.
       excess_x: The variance of the normalized outputs minus 1: v in Equation 5.
       mean_y: The mean e' at another moment of training.
       excess_y: The excess v' over 1 of the variance at the other moment.

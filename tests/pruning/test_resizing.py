@@ -18,7 +18,7 @@ RNG = np.random.default_rng(0)
 
 
 def drawn(groups, seed=0):
-    """Random masks. Each group keeps a channel, and the first group loses its last channel."""
+    """Random masks. Each group keeps a channel. The first group loses its last channel."""
     rng = np.random.default_rng(seed)
     keep = [rng.random(group.size) >= 0.5 for group in groups]
     for vector in keep:
@@ -639,7 +639,7 @@ LOOPS_OF_A_STEP = {
 
 @pytest.mark.parametrize("loop", LOOPS_OF_A_STEP)
 def test_states_of_loops_that_begin_or_end_as_zeros_are_cut(loop):
-    """Two states of the loop are zeros: `total` before it, and `added` after the first step."""
+    """Two states of a loop are zeros: `total` before the loop, and `added` after the first step."""
 
     def apply(p, x):
         h = jnp.tanh(x @ p["a"])

@@ -54,7 +54,7 @@ def test_a_file_has_a_line_at_every_stage_and_every_minute(capsys, monkeypatch):
 
 
 def test_a_training_moves_the_bar_from_where_the_training_of_others_ended():
-    """Two networks train for three epochs of four steps. The second one is in its second epoch."""
+    """Two networks train for three epochs of four steps; the second network is in epoch 2."""
     with progress_bar(disable=True) as bar:
         stages = Stages(bar, 6)
         view = progress.TrainingView(stages, 4, earlier=3)

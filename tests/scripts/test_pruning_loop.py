@@ -54,7 +54,7 @@ def network_of(seed=0, done=None):
 def test_accuracies_are_of_the_network_of_their_stage_and_step(tmp_path):
     """Pruning keeps the bias m, recalibration makes it 2 m + 1, and fine-tuning makes it m + 10.
 
-    Starting from m = 0, m is 0, 1, 11 after the stages of step 1, and 11, 23, 33 after step 2.
+    From m = 0, the bias m becomes 0, 1, 11 by the stages of step 1, and 11, 23, 33 by step 2.
     """
     network: Any = network_of()
     plan = Plan(ratio=0.5, steps=2, curve="linear")

@@ -267,7 +267,7 @@ class Block:
         return losses
 
     def gains(self, channel: int, left: np.ndarray) -> np.ndarray:
-        """For each removed channel, the decrease of the error if it is added and `channel` removed.
+        """For each removed channel, the decrease of the error by its exchange with `channel`.
 
         The numbers of kept channels are zero.
         """

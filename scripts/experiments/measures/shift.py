@@ -130,7 +130,8 @@ def train_all(
     comparisons.
 
     Args:
-      recipe: The recipe of one network; `Run.recipe` gives the recipes of all others.
+      recipe: The recipe of one network. `Run.recipe` makes from it the recipes of all other
+        networks.
       images: The data set.
       schedules: Some of `SCHEDULES`.
       orders: Some of `ORDERS`.
