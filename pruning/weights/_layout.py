@@ -1,7 +1,7 @@
 """Recognizes kernels, and the order of their axes, by names and shapes."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -52,7 +52,8 @@ def statistics(arrays: Mapping[str, np.ndarray]) -> set[str]:
 def _numbered_statistics(arrays: Mapping[str, np.ndarray]) -> set[str]:
     """The names of the statistics of batch norms in Keras's numbered variables.
 
-    If a layer has at least three variables, all vectors of one length, the last two are statistics.
+    If a layer has at least three variables, all of one shape, the last two count as statistics.
+    `load` leaves out only those of them that are vectors.
     """
     layers: dict[str, list[str]] = {}
     for name in arrays:
@@ -61,11 +62,6 @@ def _numbered_statistics(arrays: Mapping[str, np.ndarray]) -> set[str]:
     return {
         name
         for names in layers.values()
-        if len(names) >= 3 and _vectors_of_one_length(arrays[name] for name in names)
+        if len(names) >= 3 and len({arrays[name].shape for name in names}) == 1
         for name in names[-2:]
     }
-
-
-def _vectors_of_one_length(arrays: Iterable[np.ndarray]) -> bool:
-    shapes = {array.shape for array in arrays}
-    return len(shapes) == 1 and len(shapes.pop()) == 1

@@ -66,6 +66,7 @@ AFTER: dict[str, Callable[[dict, jax.Array], jax.Array]] = {
     "called": jax.jit(lambda p, y: jax.nn.relu(y * p["a"][None])),
     "an axis of one": lambda p, y: y[:, None] * p["a"][None, None],
     "broadcast": lambda p, y: y * jnp.broadcast_to(p["a"], y.shape),
+    "broadcast, then squared": lambda p, y: y * jnp.square(jnp.broadcast_to(p["a"], y.shape)),
     "one of three parts": lambda p, y: (
         y * jnp.split(jnp.concatenate([p["b"], p["a"], -p["a"]]), 3)[1][None]
     ),
@@ -92,6 +93,15 @@ def test_every_form_of_a_scale_and_a_shift_is_folded(after):
     np.testing.assert_allclose(run(arrays, x), apply(params, x), rtol=1e-12)
 
 
+def test_a_folded_network_is_exported_for_every_batch_size():
+    params, x = numbers()
+    run, arrays = fold_batch_norms(lambda p, x: product(p, x) * p["a"][None], params, x)
+    (n,) = jax.export.symbolic_shape("n")
+    shapes = jax.eval_shape(lambda *args: args, arrays, x)
+    exported = jax.export.export(jax.jit(run))(shapes[0], shapes[1].update(shape=(n, 3)))
+    np.testing.assert_allclose(exported.call(arrays, x), run(arrays, x), rtol=1e-12)
+
+
 LEFT: dict[str, Callable[[dict, jax.Array], jax.Array]] = {
     "statistics of the batch": lambda p, x: product(p, x) / product(p, x).std(0, keepdims=True),
     "a nonlinearity between": lambda p, x: jnp.tanh(product(p, x)) * p["a"][None],
@@ -99,6 +109,9 @@ LEFT: dict[str, Callable[[dict, jax.Array], jax.Array]] = {
     "a bias alone": lambda p, x: product(p, x) + p["b"][None],
     "a number of the program": lambda p, x: product(p, x) * 2,
     "along another axis": lambda p, x: product(p, x[:4]) * p["a"][:, None],
+    "summed along the batch": lambda p, x: (
+        product(p, x) * jnp.cumsum(jnp.broadcast_to(p["a"], (5, 4)), 0)
+    ),
     "a divisor": lambda p, x: p["a"][None] / product(p, x),
     "flattened": lambda p, x: product(p, x).reshape(-1) * p["a"][0],
     "complex outputs": lambda p, x: (

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections import OrderedDict
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -164,6 +165,14 @@ def test_like_may_not_mix_the_widths_before_and_after_pruning(tmp_path):
             )
             with pytest.raises(ValueError, match=re.escape(said)):
                 load_pruned(tmp_path, like=jax.tree.unflatten(structure, leaves))
+
+
+def test_like_may_not_have_the_arrays_in_another_order(tmp_path):
+    params, x = {"b": np.ones((4, 2)), "a": np.ones((3, 4))}, np.ones((1, 3))
+    run = lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"]  # noqa: E731
+    prune(run, params, x, ratios=[0.5], checkpoint_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"were saved; like has them in another order: build like"):
+        load_pruned(tmp_path, like=OrderedDict(params))
 
 
 @pytest.mark.usefixtures("unchecked")

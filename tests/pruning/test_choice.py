@@ -187,6 +187,21 @@ def test_of_the_steps_that_fit_again_the_largest_is_undone():
     assert lists(select_within(scores, price=cost, **options)) == [[1], [1], [1]]
 
 
+def test_prune_undoes_steps_that_fit_again():
+    """The three layers have 4, 4 and 10 multiply-accumulates for each channel, as above."""
+
+    def apply(params, x):
+        h = [jax.nn.relu(x[:, : len(params[a])] @ params[a]) for a in "abc"]
+        return sum(y @ params[w] for y, w in zip(h, "def", strict=True))
+
+    params = {name: np.ones((n, 2)) for name, n in zip("abc", (3, 3, 9), strict=True)}
+    params |= {name: np.ones((2, 1)) for name in "def"}
+    score = lambda params, groups: vectors([1, 50], [1.5, 50], [9, 60])  # noqa: E731
+    select = partial(select_within, normalize=False)
+    pruned = prune(apply, params, np.ones((1, 9)), budget=22, score=score, select=select)
+    assert lists(pruned.keep) == [[1], [0, 1], [1]]
+
+
 def test_a_group_may_lose_all_channels_where_they_are_set_to_zero():
     """Without the channels of `a`, whether masked or removed, the output is sin(x c) d + e."""
 

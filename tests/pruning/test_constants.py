@@ -166,6 +166,40 @@ def test_nothing_is_folded_for_channels_before_a_divisor():
     jax.tree.map(np.testing.assert_array_equal, found, params)
 
 
+def test_constants_are_folded_beside_a_product_of_activations():
+    """Each row of the attention weights sums to 1, so the values lose the same constant."""
+
+    def apply(p, x):
+        h, q = jax.nn.relu(x @ p["a"] + p["bias a"][None]), x @ p["c"]
+        return jax.nn.softmax(q @ q.T) @ (h @ p["b"] + p["bias b"][None])
+
+    params = drawn(**{"a": (3, 6), "bias a": 6, "b": (6, 2), "bias b": 2, "c": (3, 5)})
+    x = RNG.normal(3, 5, (4, 3))
+    groups = coupled_channels(apply, params, x)
+    keep = [np.arange(group.size) < 5 for group in groups]
+    found = fold_constants(apply, params, groups, keep, x)["bias b"] - params["bias b"]
+    expected = np.maximum(params["bias a"], 0)[5] * params["b"][5]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_constants_beside_channels_before_a_divisor_are_folded():
+    """The sum that `bias` shifts loses relu of `bias c`, and an unknown number."""
+
+    def apply(p, x):
+        h = (x @ p["a"] + p["bias a"][None]) / p["bias by"][None]
+        y = jax.nn.relu(x @ p["c"] + p["bias c"][None])
+        return h @ p["b"] + y @ p["d"] + p["bias"][None]
+
+    params = drawn(**{"a": (3, 6), "bias a": 6, "bias by": 6, "b": (6, 2), "bias": 2})
+    params |= drawn(**{"c": (3, 5), "bias c": 5, "d": (5, 2)})
+    x = RNG.normal(3, 5, (4, 3))
+    groups = coupled_channels(apply, params, x)
+    keep = [np.arange(group.size) < 4 for group in groups]
+    found = fold_constants(apply, params, groups, keep, x)["bias"] - params["bias"]
+    expected = np.maximum(params["bias c"], 0)[4] * params["d"][4]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
 def weight_normed(p, x, activation=jax.nn.relu):
     h = activation(x @ p["a"] + p["b"])
     return h @ (p["v"] / jnp.linalg.norm(p["v"], axis=0, keepdims=True)) + p["c"]
@@ -203,6 +237,18 @@ def test_what_depends_on_the_inputs_is_no_constant(words):
     assert [group.size for group in groups] == [6]
     folded = fold_constants(tied, params, groups, [np.arange(6) % 2 > 0], x)
     jax.tree.map(np.testing.assert_array_equal, folded, params)
+
+
+def test_what_a_mask_among_the_inputs_chooses_is_no_constant():
+    def apply(p, x, mask):
+        h = jnp.where(mask[:, None], jax.nn.relu(x @ p["a"] + p["bias a"][None]), 0.0)
+        return h @ p["b"] + p["bias b"][None]
+
+    params, x = drawn(**{"a": (3, 6), "bias a": 6, "b": (6, 2), "bias b": 2}), np.ones((4, 3))
+    groups, keep = coupled_channels(apply, params, x, np.ones(4, bool)), [np.arange(6) < 4]
+    for mask in (np.ones(4, bool), np.arange(4) < 2, np.zeros(4, bool)):
+        found = fold_constants(apply, params, groups, keep, x, mask)
+        jax.tree.map(np.testing.assert_array_equal, found, params)
 
 
 def test_inputs_may_be_required_to_be_positive():

@@ -2,7 +2,7 @@
 
 import re
 import time
-from functools import partial
+from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
@@ -79,6 +79,11 @@ def test_a_flattened_channel_is_every_channels_row_apart():
     [
         (
             jax.nn.softmax,
+            partial(jnp.cumsum, axis=-1),
+            {"reduce_max": ("a", "c", "d"), "cumsum": ("b", "c", "d")},
+        ),
+        (
+            lambda h: jax.nn.softmax(h).reshape(1, 2, 1).reshape(1, 2),
             partial(jnp.cumsum, axis=-1),
             {"reduce_max": ("a", "c", "d"), "cumsum": ("b", "c", "d")},
         ),
@@ -465,6 +470,10 @@ READERS = {
         lambda p, h, x: lax.scan(lambda c, _: (c, c @ p["w"]), h, None, length=2)[1].sum(0),
         {"w"},
     ),
+    "activations that a parameter chooses": (
+        lambda p, h, x: jax.lax.cond(p["s"][0] > 0, jnp.tanh, jnp.sin, h) @ p["w"],
+        {"w"},
+    ),
     "lookup": (lambda p, h, x: h @ p["w"] + p["up"][x.argmax(1) % 2], {"w"}),
 }
 
@@ -482,6 +491,18 @@ def test_every_array_of_a_weight_that_reads_channels_is_incoming(name):
     assert {p.path for p in group.positions if p.incoming} == expected
     (scores,) = channel_scores(params, [group])
     np.testing.assert_allclose(scores, np.sqrt(np.square(MADE["in"]).sum(0)))
+
+
+def test_a_weight_that_is_a_product_of_many_sums_is_read_at_once():
+    """To list which of the sums' terms are zero in each factor would take 2⁴⁰ sets."""
+
+    def apply(p, x):
+        weight = reduce(jnp.multiply, [a + b for a, b in p["sums"]])
+        return jnp.exp(x @ p["in"]) @ weight
+
+    sums = [(np.ones((6, 3)), np.ones((6, 3))) for _ in range(40)]
+    (group,) = coupled_channels(apply, {"in": np.ones((4, 6)), "sums": sums}, np.ones((2, 4)))
+    assert len(group.positions) == 81
 
 
 def test_adapters_of_a_scanned_residual_stream_read_and_write_on_their_own_axes():

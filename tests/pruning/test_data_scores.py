@@ -69,13 +69,13 @@ def test_wanda_of_a_convolution_and_a_product():
         np.testing.assert_allclose(a, b, rtol=1e-10)
 
 
-def test_wanda_of_a_kernel_that_is_cast_and_transposed():
+def test_wanda_of_a_kernel_that_is_cast_transposed_and_negated():
     rng = np.random.default_rng(0)
     params = {"a": rng.normal(size=(3, 4)), "b": rng.normal(size=(2, 4, 3))}
     x = rng.normal(size=(6, 3))
 
     def apply(params, x):
-        kernel = params["b"].transpose(1, 2, 0).astype("float32")
+        kernel = -params["b"].transpose(1, 2, 0).astype("float32")
         return jnp.einsum("nc,cpo->npo", jax.nn.relu(x @ params["a"]).astype("float32"), kernel)
 
     groups = pruning.coupled_channels(apply, params, x)
@@ -306,6 +306,14 @@ def test_taylor_of_complex_filters_is_the_squared_derivative_along_a_filter():
         step[..., channel] = 1e-5 * params["mix"][..., channel]
         ends = [float(loss(params | {"mix": params["mix"] + s * step}, x)) for s in (1, -1)]
         np.testing.assert_allclose(score, ((ends[0] - ends[1]) / 2e-5) ** 2, rtol=1e-6)
+
+
+def test_taylor_may_be_compiled():
+    apply, params, x = prunable.model("mlp")
+    groups = pruning.coupled_channels(apply, params, x)
+    score = lambda params: taylor_scores(params, groups, loss=squared(apply), batches=[x])  # noqa: E731
+    for found, expected in zip(jax.jit(score)(params), score(params), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
 def test_wanda_refuses_complex_weights():

@@ -127,6 +127,14 @@ def test_amoroso_moments_are_integrals_over_the_gamma_law(a, theta, alpha, beta,
     np.testing.assert_allclose(amoroso_moment(a, theta, alpha, beta, order), expected, rtol=1e-7)
 
 
+def test_a_moment_of_any_order_needs_the_number_0_and_no_array_of_zeros():
+    """At an array of zeros, the moment would lack the derivative with respect to `a`."""
+    assert amoroso_moment(0, 1.0, 1.0, 1.0, 0.5) > 0
+    for a in (jnp.zeros(()), 1.0):
+        with pytest.raises(ValueError, match=r"a must be the number 0; got 0\.5$"):
+            amoroso_moment(a, 1.0, 1.0, 1.0, 0.5)
+
+
 def test_divergent_moments_are_infinite():
     assert amoroso_moment(0.0, 1.5, 1.5, -1, 2) == jnp.inf
     assert amoroso_moment(1.0, -1.5, 1.5, -1, 3) == -jnp.inf
@@ -272,6 +280,7 @@ def test_a_criterion_without_theory_has_no_expected_similarity(monkeypatch):
     monkeypatch.setitem(CRITERIA, "l3", lambda filters: jnp.sum(jnp.abs(filters) ** 3, 1))
     assert jnp.isnan(expected_spearman(64, 576, ("l1", "l3")))
     assert jnp.isnan(expected_overlap(64, 576, ("l3", "gm"), ratio=0.5))
+    assert expected_overlap(64, 576, ("l3", "gm"), ratio=1) == 1  # both choose all filters
     found = expected_spearman(jnp.full(2, 64.0), 576, ("l1", "l3"))
     assert found.shape == (2,)
 
@@ -349,6 +358,13 @@ def test_ratio_variances_of_theorem_3_have_the_known_values(n, dims, direct, inv
         norm_sum_ratio_variance_limit(n, dims)
     )
     np.testing.assert_allclose(scaled, [direct, inverse], atol=5.1e-4)
+
+
+def test_the_inverse_ratio_of_one_vector_is_its_length():
+    """‖a‖²/‖a‖ over its mean square over its mean: Var ‖a‖ (E ‖a‖)²/9 in three dimensions."""
+    variance, square = 3 - 8 / np.pi, 8 / np.pi
+    found = norm_sum_ratio_variance(1, 3).inverse
+    np.testing.assert_allclose(found, variance * square / 9, rtol=1e-13)
 
 
 @pytest.mark.slow

@@ -124,6 +124,7 @@ def test_an_hdf5_file_opens_no_other_file(kind, tmp_path):
         ("reserved", "must not begin with the byte 193"),
         ("large-shape", "its 36 bytes of float32; got [18446744073709551615, 18446744073709"),
         ("long-content", "its 36 bytes of float32; got [3, 2]"),
+        ("claimed-bytes", "must be complete; it ends in the middle of a value"),
     ],
 )
 def test_msgpack_is_counted_before_it_is_built(name, said, tmp_path):
@@ -152,6 +153,13 @@ def test_hdf5_is_counted_before_it_is_read(fill, said, tmp_path):
     assert said.split()[-1] in refused(written(tmp_path, "a.keras", keras(content)))
 
 
+def test_hdf5_may_have_many_numbers_beside_its_weights(tmp_path):
+    content = crafted_files.with_weights(
+        lambda file: file.update({f"n{k}": np.int64(k) for k in range(100)} | {"text": "text"})
+    )
+    assert len(load(written(tmp_path, "a.h5", content))) == 1
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -159,6 +167,8 @@ def test_hdf5_is_counted_before_it_is_read(fill, said, tmp_path):
         (b")Na.", "append items to a list, not to a tuple"),
         (b"]NNs.", "set keys of a dictionary, not of a list"),
         (b"cos\nsystem\nNR.", "must call functions with a tuple"),
+        (b"].", "must hold a dictionary of tensors; it holds a list"),
+        (b"cos\nsystem\n.", "must hold a dictionary of tensors; it holds a os.system"),
     ],
 )
 def test_pickles_of_another_kind_are_refused(body, said, tmp_path):

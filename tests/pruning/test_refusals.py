@@ -202,6 +202,14 @@ def test_functions_of_other_arguments_are_refused_at_once(name):
         prune(mlp, PARAMS, X, ratios=[0.5], **{name: function})
 
 
+def test_functions_that_do_not_take_the_pruned_of_a_resized_network_are_refused():
+    steps: dict[str, Any] = {"recalibrate": lambda params: 0, "fine_tune": lambda params, n: 0}
+    for (name, function), of_step in zip(steps.items(), ("", ", the step"), strict=True):
+        message = rf"^{name} must be a function of the smaller tree{of_step} and a Pruned; got <lam"
+        with pytest.raises(TypeError, match=message):
+            prune(mlp, PARAMS, X, ratios=[0.5], resize=True, **{name: function})
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32"])
 def test_integer_kernels_are_refused_with_the_cure(dtype):
     params = {"a": PARAMS["a"].astype(dtype), "scale": np.ones(8), "b": PARAMS["b"]}

@@ -735,6 +735,8 @@ def test_a_tree_that_does_not_fit_is_refused(mlp):
     with pytest.raises(ValueError, match=r"mu/0/b1/0 belongs to none of them"):
         # An array of SM3 for `b1` would have 6 elements.
         remove_channels({"mu": {"0": {"b1": [jnp.ones(5)]}}}, groups, keep)
+    with pytest.raises(ValueError, match=r"mu/0/b1/mean belongs to none of them"):
+        remove_channels({"mu": {"0": {"b1": {"mean": jnp.ones(6)}}}}, groups, keep)
     others = coupled_channels(*prunable.model("vgg"))[:1]
     with pytest.raises(ValueError, match="groups must all come from one model"):
         mask_channels(params, [*groups, *others], keep * 2)

@@ -316,6 +316,10 @@ def read_as_an_image(params, x):
     return convolve(params["b"][None, None], h.T[None, None])
 
 
+def of_complex_numbers(params, x):
+    return jnp.tanh(x @ params["a"]).astype(complex) @ params["b"].astype(complex)
+
+
 REFUSED = {
     "b of two products": twice,
     "s of a loop": looped,
@@ -323,6 +327,7 @@ REFUSED = {
     "b computed from others": normed,
     "b of activations that are a kernel": read_as_an_image,
     "v of several outputs": broadcast,
+    "b of complex numbers": of_complex_numbers,
 }
 
 
@@ -369,6 +374,12 @@ def test_bad_batches_are_refused(message):
     groups, keep = first_layer(MLP, [0])
     with pytest.raises(ValueError, match=message):
         least_squares(mlp, MLP, groups, keep, batches, **options)
+
+
+def test_outputs_that_are_not_finite_are_refused():
+    params = MLP | {"c": np.full_like(MLP["c"], np.nan)}
+    with pytest.raises(ValueError, match="second moments must be finite"):
+        least_squares(mlp, params, *first_layer(MLP, [0]), halves(X))
 
 
 @pytest.mark.parametrize(("count", "held"), [(2, 1), (3, 1), (4, 1), (7, 1), (8, 2), (12, 3)])

@@ -121,6 +121,17 @@ def times_one_of(y, first):
     return y * (y if first else z)
 
 
+def times_number(y, first):
+    z = y.sum()
+    return y * (2.0 if first else z)
+
+
+def of_one_or_two(y, first):
+    """A call of two arrays with one result, or a call of one array with two results."""
+    z = jnp.tanh(y)
+    return jax.jit(jnp.add)(y, z) if first else jax.jit(lambda y: (2 * y, y))(y)[0]
+
+
 def either_result(y, first):
     z = jnp.tanh(y)
     return y if first else z
@@ -146,12 +157,24 @@ CHANGING = {
         lambda p, x: times_one_of(hidden(p, x) @ p["o"], p["w0"].shape[1] > 6),
         "another array becomes an operand of mul",
     ),
+    "number for an array": (
+        lambda p, x: times_number(hidden(p, x) @ p["o"], p["w0"].shape[1] <= 6),
+        "another array becomes an operand of mul",
+    ),
+    "array for a number": (
+        lambda p, x: times_number(hidden(p, x) @ p["o"], p["w0"].shape[1] > 6),
+        "another array becomes an operand of mul",
+    ),
     "number of operands": (
         lambda p, x: (
             hidden(p, x) @ p["o"]
             + jnp.concatenate([x[:1, :3]] * p["w0"].shape[1]).mean(0, keepdims=True)
         ),
         "the number of arrays or of their axes changes, .* of concatenate",
+    ),
+    "number of operands of a call": (
+        lambda p, x: of_one_or_two(hidden(p, x) @ p["o"], p["w0"].shape[1] > 6),
+        "the number of arrays or of their axes changes, .* of p?jit",
     ),
     "number of axes": (
         lambda p, x: (

@@ -217,6 +217,12 @@ def heads_by_reshape(p, h, sizes=(-1, 4)):
     return attend(q, k, v).reshape(5, 6, -1)
 
 
+def heads_by_transposition(p, h):
+    """Attention with two heads of width 4, whose axis comes before the axis of positions."""
+    q, k, v = ((h @ p[name]).reshape(5, 6, -1, 4).transpose(0, 2, 1, 3) for name in "qkv")
+    return (jax.nn.softmax(q @ k.swapaxes(2, 3)) @ v).transpose(0, 2, 1, 3).reshape(5, 6, -1)
+
+
 def fused(p, h):
     q, k, v = jnp.moveaxis((h @ p["qkv"]).reshape(5, 6, 3, 2, 4), 2, 0)
     return attend(q, k, v).reshape(5, 6, -1)
@@ -338,6 +344,20 @@ CUT: dict[str, Case] = {
         lambda p, h: jnp.exp(h) @ (p["r"] @ p["s"]), (N, 2, 6), {"r": (N, 2), "s": (2, 6)}, out=6
     ),
     "relu to six": whole(lambda h: self_product(jax.nn.relu6(h)), out=6),
+    "silu by hand": whole(lambda h: self_product(h / (1 + jnp.exp(-h))), out=6),
+    "a divisor of branches": Case(
+        lambda p, h: self_product(h / -lax.cond(p["t"][0] > 9, jnp.exp, jnp.cosh, h)),
+        shapes={"t": (1,)},
+        out=6,
+    ),
+    "zeros of another dtype": whole(
+        lambda h: self_product(h + jnp.zeros_like(h, "float32").astype(h.dtype)), out=6
+    ),
+    "rows that no rule makes": Case(
+        lambda p, h: (lax.top_k(p["t"], 6)[0][:, None] * h[0, 0][None]).reshape(1, -1),
+        shapes={"t": (6,)},
+        out=6 * N,
+    ),
     "a maximum with -1": whole(lambda h: self_product(jnp.maximum(h, -1.0)), out=6),
     "relu of a weight": Case(
         lambda p, h: jnp.exp(h) @ jax.nn.relu(p["w"]), (N, 6), {"w": (N, 6)}, out=6
@@ -363,6 +383,9 @@ CUT: dict[str, Case] = {
     "modulated": Case(modulated, (N, 6), {"s": (N, N), "w": (N, 6)}, out=6),
     "modulated, then fixed": Case(modulated_towards_fixed, (N,), {"s": (N, N), "w": (N, 6)}, out=6),
     "heads": Case(heads_by_reshape, (N, 2), dict.fromkeys("qkv", (N, 8))),
+    "heads before positions": Case(
+        heads_by_transposition, (N, 2), dict.fromkeys("qkv", (N, 8)), plain=False
+    ),
     "heads, their number": Case(
         partial(heads_by_reshape, sizes=(2, -1)), (N, 2), dict.fromkeys("qkv", (N, 8)), plain=False
     ),
@@ -454,6 +477,7 @@ KEPT: dict[str, tuple[Case, str]] = {
         "conv_general_dilated",
     ),
     "part of a stride": (whole(lambda h: h[..., 1:7:2], sizes=(), out=3), "slice"),
+    "a stride that is no divisor": (whole(lambda h: h[..., ::3], sizes=(), out=3), "slice"),
     "a stride of windows": (
         whole(
             lambda h: lax.reduce_window(h, -jnp.inf, lax.max, (1,) * 3, (1, 1, 2), "VALID"),
@@ -620,6 +644,15 @@ KEPT: dict[str, tuple[Case, str]] = {
         whole(lambda h: self_product(h.at[:, 0].set(jnp.cos(h[:, 1]))), sizes=(), out=6),
         "dot_general",
     ),
+    "set to one parameter": (
+        Case(
+            lambda p, h: self_product(h.at[:, 0].set(jnp.broadcast_to(p["t"], (5, N)))),
+            (),
+            {"t": (1,)},
+            out=6,
+        ),
+        "dot_general",
+    ),
     "applied in place": (
         whole(lambda h: self_product(h.at[:, 0].apply(jnp.cos)), sizes=(), out=6),
         "dot_general",
@@ -692,6 +725,9 @@ RESIZED: dict[str, Case] = {
     ),
     "a count of channels": whole(lambda h: h * jnp.cumsum(jnp.ones(N))[None, None]),
     "a sum of what is 1": whole(lambda h: h / jnp.exp(h).sum(-1, keepdims=True)),
+    "a sum of what is 1 in a call": whole(
+        lambda h: h / jax.checkpoint(jnp.exp)(h).sum(-1, keepdims=True), sizes=()
+    ),
     "a sum over two axes": whole(lambda h: h / jnp.exp(h).sum((1, 2), keepdims=True)),
     "a sum of products": whole(
         lambda h: jnp.einsum("btc,bsc->cbts", jnp.exp(h), jnp.cos(h)).sum(0), out=6

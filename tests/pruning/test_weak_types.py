@@ -50,6 +50,13 @@ def test_weak_types_are_kept(function, traced):
     assert {name for name, leaf in tree.items() if jax.typeof(leaf).weak_type} == {*WEAK}
 
 
+def test_constants_are_folded_into_a_bias_of_weak_type():
+    groups = pruning.coupled_channels(apply, PARAMS, X)
+    keep = [np.arange(group.size) % 2 == 0 for group in groups]
+    constant = 0.3 * np.asarray(PARAMS["b"], float)[1::2].sum(0)
+    np.testing.assert_allclose(folded(PARAMS, groups, keep)["last"][0], 0.3 + constant, atol=0.02)
+
+
 @pytest.mark.parametrize("options", [{}, {"resize": True}, {"resize": True, "fold": False}])
 def test_a_pruned_model_of_half_precision_with_weak_types_runs(options):
     pruned = pruning.prune(apply, PARAMS, X, ratios=[0.5], **options)

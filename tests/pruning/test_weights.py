@@ -133,6 +133,9 @@ def test_orbax_items_are_told_apart_and_arrays_without_names_refused(tmp_path):
         manager.save(1, args=ocp.args.Composite(**saved))
     with pytest.raises(WeightsError, match="must be an Orbax checkpoint; it has no _METADATA"):
         load(tmp_path / "unknown")
+    with ocp.CheckpointManager(tmp_path / "alone") as manager:
+        manager.save(1, args=ocp.args.Composite(fast=ocp.args.StandardSave(items["model"])))
+    np.testing.assert_array_equal(load(tmp_path / "alone")["conv"], KERNEL)
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(tmp_path / "list", [KERNEL, 2 * KERNEL])
     with pytest.raises(
@@ -472,6 +475,7 @@ def test_a_wrapper_is_taken_from_the_beginning_of_a_name_only():
         ({"model": {"a": {"kernel": KERNEL}}, "head": {"kernel": KERNEL}}, {"model.a", "head"}),
         ({"params": {"model": {"a": {"kernel": KERNEL}}, "b": KERNEL}}, {"model.a", "b"}),
         ({"params": {"params": {"a": {"kernel": KERNEL}}}, "n": np.ones(3)}, {"a"}),
+        ({"params": {"a": {"kernel": KERNEL}}, "cache": {"b": {"kernel": KERNEL}}}, {"a"}),
         ({"model": {"a": KERNEL}, "opt_state": [KERNEL], "ema": {"a": KERNEL}}, {"a"}),
         ({"a": {"kernel": {"value": KERNEL}}, "b": {"value": KERNEL, "key": KERNEL}}, None),
     ],
@@ -512,6 +516,12 @@ def test_an_array_of_npz_whose_dtype_is_unknown_is_refused(tmp_path):
     arrays: dict[str, Any] = {"a.kernel": KERNEL, "b.kernel": KERNEL.astype("float8_e4m3fn")}
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(WeightsError, match=r"^b.kernel must have a dtype .* a .safetensors file$"):
+        load(tmp_path / "a.npz")
+
+
+def test_objects_in_npz_are_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", a=np.array([KERNEL, None], object))
+    with pytest.raises(WeightsError, match=r"a.npy must hold the 2 elements .* bytes of object$"):
         load(tmp_path / "a.npz")
 
 

@@ -401,8 +401,7 @@ class UnionFind:
         Only the channels along one of `axes` can then be removed.
         """
         size = int(np.prod([axis.size for axis in axes]))
-        removable = [k for k, axis in enumerate(axes) if self.removable(axis)]
-        removable = [k for k in removable if axes[k].size > 1] or removable
+        removable = [k for k, axis in enumerate(axes) if axis.size > 1 and self.removable(axis)]
         if not removable:
             return free(size) if all(map(is_free, axes)) else self.pin_like(axes, size)
         left = removable[-2:][0]
@@ -423,7 +422,7 @@ class UnionFind:
         if is_free(axis):
             return [free(n) for n in sizes]
         rest = [self.pin_like([axis], n) if n > 1 else free(n) for n in sizes]
-        if not self.removable(axis) or not rest:
+        if not self.removable(axis):
             return rest
         grid = self.find(axis).reshape(sizes)
         split = self.splits.get(id(self.equations[-1]), Split())
@@ -448,7 +447,7 @@ class UnionFind:
         for i, constant in enumerate(values):
             axes = list(constant.axes) if constant.constant else []
             for k, axis in enumerate(axes):
-                beside = (v.axes[k] for v in values if v.axes and not v.constant)
+                beside = (v.axes[k] for v in values if v.axes)
                 channels = [ids for ids in beside if ids.size == axis.size and self.removable(ids)]
                 if channels and not is_free(axis):
                     self.report(channels[0], constant.drawn, normed=True)
@@ -480,7 +479,7 @@ def _either(first: Zero, second: frozenset[tuple[int, ...]]) -> Zero:
     """The parameters that must be zero to make at least one of two arrays zero."""
     if first is None or second <= first:
         return second
-    if first <= second or len(first) * len(second) > MAX_TUPLES:
+    if len(first) * len(second) > MAX_TUPLES:
         return first
     return _shortest(frozenset(tuple(dict.fromkeys(a + b)) for a in first for b in second))
 

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Primitive, primitives as p
 
 from jaxnorm.internal import is_traced
 from pruning.channels._coupling.channel_ids import (
@@ -66,7 +65,7 @@ def equation_ids(sets: UnionFind, eqn: Equation, operands: Values) -> Ids:
     branches and loops.
     """
     call, inner = call_of(eqn), subprograms(eqn)
-    block = BLOCKS.get(eqn.primitive) or BLOCKS.get(eqn.primitive.name)
+    block = BLOCKS.get(eqn.primitive.name)
     if inner and (call is None or call.kind != "jit"):
         operands = [value._replace(uniform=None) for value in operands]
     with sets.inside(eqn):
@@ -232,11 +231,11 @@ def _same_rank(outer: Variable, inner: Variable) -> bool:
     return len(shape_of(outer)) == len(shape_of(inner))
 
 
-BLOCKS: dict[Primitive | str, Callable[[UnionFind, Equation, Values], Ids]] = {
-    p.cond_p: cond_ids,
-    p.scan_p: scan_ids,
+BLOCKS: dict[str, Callable[[UnionFind, Equation, Values], Ids]] = {
+    "cond": cond_ids,
+    "scan": scan_ids,
     "shard_map": shard_map_ids,
-    p.while_p: while_ids,
+    "while": while_ids,
 }
 
 

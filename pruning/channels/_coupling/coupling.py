@@ -177,7 +177,6 @@ def fixed_channels(
     reports = [
         FixedChannels(primitive, tuple(channels.parameters.paths[i] for i in sorted(arrays)), line)
         for (primitive, line), arrays in found.items()
-        if arrays
     ]
     return tuple(sorted(reports, key=lambda report: ("input", "output").count(report.primitive)))
 

@@ -95,7 +95,7 @@ def arrays_of(params: Tree) -> list[Leaf]:
 
 def _of_variable(path: tuple[Any, ...]) -> tuple[Any, ...]:
     """The `path` without the attribute in which a `flax.nnx` variable stores its array."""
-    return path[:-1] if path and path[-1] == jax.tree_util.GetAttrKey("value") else path
+    return path[:-1] if path[-1:] == (jax.tree_util.GetAttrKey("value"),) else path
 
 
 def parameters_of(params: Tree, groups: Sequence[ChannelGroup]) -> Parameters:

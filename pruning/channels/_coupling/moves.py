@@ -132,8 +132,7 @@ def pad(eqn: Equation, sets: UnionFind, value: ChannelIds, padding: ChannelIds) 
         else:
             inner = fixed(axis.size) if is_free(axis) else axis
             axes.append(np.concatenate([fixed(low), inner, fixed(high)]))
-    zeros = padding.number == 0 or all(a is b for a, b in zip(axes, value.axes, strict=True))
-    return [ChannelIds(tuple(axes), value.zero if zeros else None)]
+    return [ChannelIds(tuple(axes), value.zero if padding.number == 0 else None)]
 
 
 def slice_(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
@@ -277,15 +276,15 @@ def sizes(remain: Remain, value: ChannelIds) -> tuple[int, ...]:
 def _factors(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[range, range]]:
     """The shortest runs of axes of two shapes that a reshape maps to each other.
 
-    The two runs of a pair have the same number of elements.
+    The two runs of a pair have the same number of elements. Axes of size 1 at the end of `old` are
+    in no run.
     """
     i = j = 0
-    while i < len(old) or j < len(new):
-        first, second, counts = i, j, [1, 1]
+    while j < len(new):
+        first, second, counts = i, j, [1, new[j]]
+        j += 1
         if i < len(old):
             counts[0], i = old[i], i + 1
-        if j < len(new):
-            counts[1], j = new[j], j + 1
         while counts[0] != counts[1]:
             if counts[0] < counts[1]:
                 counts[0], i = counts[0] * old[i], i + 1

@@ -377,11 +377,12 @@ def _check_like(like: Parameters, metadata: Notes) -> None:
     paths = metadata["paths"]
     if list(like.paths) != paths:
         ours, theirs = set(paths), set(like.paths)
-        different = sorted(ours ^ theirs) or sorted(paths)
-        where = "was saved, but is not in like" if different[0] in ours else "was not saved"
+        path = min(ours ^ theirs, default="")
+        where = "was saved, but is not in like" if path in ours else "was not saved"
+        found = f"{path} {where}" if path else "like has them in another order"
         raise ValueError(
-            f"like must have the arrays that were saved; {different[0]} {where}: build like from a "
-            "network of the same class and options"
+            f"like must have the arrays that were saved; {found}: build like from a network of the "
+            "same class and options"
         )
     saved, before = (list(map(tuple, metadata[key])) for key in ("widths", "widths before"))
     if list(like.shapes) == before:

@@ -45,11 +45,6 @@ class Gain(NamedTuple):
     addend: Addend | None = None
 
     @property
-    def given(self) -> bool:
-        """Whether the array is computed only from parameters and constants."""
-        return self.kernel is None and self.array is not None
-
-    @property
     def maker(self) -> Kernel:
         """The kernel, which must not be None."""
         assert self.kernel is not None
@@ -144,7 +139,7 @@ class Gains:
     def follow(self, eqn: Equation, values: Sequence[Gain], gain: Gain, fact: Fact) -> Gain:
         """The gain after an equation that reads outputs of one kernel with the gain `gain`."""
         rule, side = rule_of(eqn), next(k for k, value in enumerate(values) if value is gain)
-        leaves, variances = together([v for v in values if v.given])
+        leaves, variances = together([v for v in values if v.kernel is None])
         after, added = NO_GAIN, len(values) == 2 and rule.signs[side : side + 1] == (1,)
         addend = fact.shift if fact.once else None
         if shape_of(eqn.outvars[0]) != gain.array.shape:

@@ -164,9 +164,9 @@ def network_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> Network:
         read = {role.addend.leaf for role in roles if role.addend is not None}
         readers.update(read - {addend.leaf} if given and addend else read)
         kernel, number = None if addend else _kernel(eqn, roles, shapes), len(facts)
-        if addend is not None and not given and makes_reals(eqn):
+        facts.append(Fact(given, addend if makes_reals(eqn) else None, kernel))
+        if facts[-1].shift is not None:
             sums.update({role.maker: number for role in roles if role.maker is not None})
-        facts.append(Fact(given, addend if given or makes_reals(eqn) else None, kernel))
         first = roles[0] if roles and rule_of(eqn).rearranges else Role(given)
         alone, maker = first.alone, number if kernel else first.maker
         made_of = frozenset().union(*(role.made_of for role in roles if given))
