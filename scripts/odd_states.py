@@ -6,13 +6,12 @@ The layers have infinite width, recentering, and one of eight activations.
 
 For each activation, the command computes how a layer maps the angle between two samples, the fixed
 point of the map, and the depth scale. For batches of 6, 7, 10 and 30 samples, the command computes
-two Gram matrices that a layer does not change: one with an odd point (the odd state), and one with
-equal norms and angles (the symmetric state). The command also computes how fast deviations from
-each state grow. If the growth has a closed form or is a single integral, the command confirms the
-growth with 50 digits. The command also draws networks of finite width for batches of 10 samples.
-OUT/index.html is the page, and OUT/results.json has every value. An interrupted run resumes after
-its last activation. The odd state of ReLU and 10 samples has norm ratio 7.41 and spectral radius
-0.927.
+two Gram matrices that a layer does not change. The odd state has an odd point, and the symmetric
+state has equal norms and angles. The command also computes how fast deviations from each state
+grow. If the growth has a closed form or is a single integral, the command confirms the growth with
+50 digits. The command also draws networks of finite width for batches of 10 samples. OUT/index.html
+is the page, and OUT/results.json has every value. An interrupted run resumes after its last
+activation. The odd state of ReLU and 10 samples has norm ratio 7.41 and spectral radius 0.927.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports

@@ -5,11 +5,11 @@
 The networks of Figure 2 are trained on Fashion-MNIST in DIR, in tensorflow-datasets' format.
 Without DIR, the embedded digits replace Fashion-MNIST. By default, Figure 2 has 5 depths up to 33
 hidden layers, 1,000 steps and 2 runs. With `--figure-2 tenth`, Figure 2 has all 17 depths of the
-paper, a tenth of the paper's steps (3,510) and 5 runs, and takes about two hours of a core. With
-`--figure-2 full`, Figure 2 has the paper's 17 depths, 35,100 steps and 3 runs. OUT/index.html is
-the page, and OUT/results.json has its results. At infinite width, the angle between two samples
-that are not odd should remain at 10.4 degrees. An interrupted run resumes after the last network of
-Figure 2. The command downloads nothing.
+paper, a tenth of the paper's steps (3,510) and 5 runs. The figure then takes about two hours of a
+core. With `--figure-2 full`, Figure 2 has the paper's 17 depths, 35,100 steps and 3 runs.
+OUT/index.html is the page, and OUT/results.json has its results. At infinite width, the angle
+between two samples that are not odd should remain at 10.4 degrees. An interrupted run resumes after
+the last network of Figure 2. The command downloads nothing.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports

@@ -1,8 +1,9 @@
 """Changes links of Markdown pages, so that they are right on the site.
 
-A link to a JSON file of results becomes a link to the page of these results, if there is such a
-page, and otherwise a link to the static file. Links to notebooks and to `references.bib` become
-links to pages of the site. A public name in backticks becomes a link to its place in the reference.
+A link to a JSON file of results becomes a link to the page of the results. If no page shows the
+results, the link becomes a link to the static file. Links to notebooks and to `references.bib`
+become links to pages of the site. A public name in backticks becomes a link to its place in the
+reference.
 """
 
 import re

@@ -38,7 +38,7 @@ class Finding(NamedTuple):
         errors; NaN for computed values.
       p_value: The p-value, adjusted by Holm's method for all checks that were decided together; NaN
         for computed values. If the check predicts the mean of draws that are all 0 or 1, the test
-        is a binomial test, which is exact for rare events, otherwise a t test.
+        is a binomial test, which is exact for rare events. Otherwise the test is a t test.
       draws: The number of draws or of cases.
       holds: Whether the statement was not rejected.
       power: The probability that the check rejects the wrong number `against`. The power is NaN for

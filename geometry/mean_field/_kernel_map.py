@@ -137,7 +137,7 @@ def kernel_map(
 
     In float64 and at `std` 1, the error is about 1e-14 for GELU, erf, tanh and piecewise linear
     functions, and at most 4e-9 for ELU and SELU. For functions that are not piecewise linear, the
-    error grows with `std`: for erf, the error is up to 1.5e-7 at `std` 3 and up to 3e-3 at `std`
+    error grows with `std`. For erf, the error is up to 1.5e-7 at `std` 3 and up to 3e-3 at `std`
     10. The field `tail` of the result estimates the error. More `terms` reduce the error.
 
     Args:

@@ -37,7 +37,7 @@ def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     `rescale_rms` divides each feature by its root mean square over the batch. If all angles between
     many samples are equal, the angles tend to 58.75° (`rms_angle`) in repeated steps. The scale of
     the batch does not change the result. A Gram matrix of zeros gives NaN. In float32, the error of
-    cosines near 1 grows with the number of samples: for equal samples, cosines are up to 0.005 too
+    cosines near 1 grows with the number of samples. For equal samples, cosines are up to 0.005 too
     small at 50 samples, and up to 0.02 at 200 samples.
 
     Example:

@@ -53,10 +53,10 @@ def recentred_angle(n: int | float) -> float:
 def cluster_growth(n: int) -> float:
     """The growth per layer of the squared spread of a small cluster: n² / (n² − 2n + 2).
 
-    The spread is measured in units of the norm of the odd sample. Because the growth exceeds 1, the
-    invariant representation of Nachum et al., in which the cluster is a point, is unstable,
-    although Theorem 14 suggests that the representation is stable. Theorem 13 multiplies He's
-    variance of the weights by the same number n² / (n² − 2n + 2).
+    The spread is measured in units of the norm of the odd sample. In the invariant representation
+    of Nachum et al., the cluster is a point. Because the growth exceeds 1, the representation is
+    unstable, although Theorem 14 suggests that it is stable. Theorem 13 multiplies He's variance of
+    the weights by the same number n² / (n² − 2n + 2).
 
     Raises:
       ValueError: n is not an integer, or is below 2.

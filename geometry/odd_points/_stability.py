@@ -2,9 +2,9 @@
 
 A layer of infinite width recentres the batch, scales the preactivations to the root mean square
 `std`, and applies the activation. For ReLU, the result does not depend on `std`. If all samples
-except the odd sample are exchangeable, the Gram matrix has four different entries: the variance of
-the odd sample, its covariance with another sample, the variance of another sample, and the
-covariance of two other samples. Everything is computed on the host in double precision.
+except the odd sample are exchangeable, the Gram matrix has four different entries. Two are
+variances, of the odd sample and of another sample. Two are covariances, of the odd sample with
+another sample and of two other samples. Everything is computed on the host in double precision.
 """
 
 import math
@@ -172,8 +172,9 @@ def spread_distribution(
     `cluster_spread`. The stationary distribution of θ is a Gamma distribution. For ReLU and large
     n, its shape is 1 + width/n, so the spread is close to 3π/n only if the width is much larger
     than n. The result is None if `cluster_spread` is None or 0. For 30 samples, the measured
-    standard deviation of the spread was above the theory by 3 % at width 300 and by 4 % at width
-    1,000, each with a standard error of 1 %. The options are the same as for `odd_stability`.
+    standard deviation of the spread was above the theory, by 3 % at width 300 and by 4 % at width
+    1,000. The standard errors of the two measurements are 1 %. The options are the same as for
+    `odd_stability`.
 
     Raises:
       ValueError: n or `width` is not an integer, n is below 5, or `width` is below 1.

@@ -38,7 +38,8 @@ def rows_needed(
     At most `max_rows` neurons are drawn, so the rank may be below n. If `full_rank_reachable` is
     false, the rank is always below n. The n activities of a neuron form a vector. A new neuron
     increases the rank only if its vector has a large enough part orthogonal to the vectors of
-    earlier neurons: longer than about 64 n ε times the vector, with the rounding unit ε.
+    earlier neurons. The part must be longer than about 64 n ε times the vector, with the rounding
+    unit ε.
 
     Raises:
       ValueError: `max_rows` is below 1, or is 2³¹ or more.
@@ -159,7 +160,7 @@ def mean_rows_bound(n: int, gamma: float) -> float:
     """An upper bound n/(2γ) on the mean of `rows_needed`, for n ≥ 2.
 
     The number γ is the smallest probability of a cell (`gamma_2d`). For n = 1, the result is n/γ,
-    which Theorem 3 prints for all n. The bound n/(2γ) is not sharp: for an odd number n of equally
+    which Theorem 3 prints for all n. The bound n/(2γ) is not sharp. For an odd number n of equally
     spaced points in the plane, the bound is n², but far fewer neurons suffice, such as 27 on
     average for n = 21. `mean_rows_bound` runs on the host.
 

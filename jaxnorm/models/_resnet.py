@@ -98,8 +98,8 @@ class CifarResNet(nnx.Module):
 
     The network has three stages of k blocks with 16, 32 and 64 channels. The second and the third
     stage halve the resolution. Convolutions have no biases. Shortcuts have no parameters. Where the
-    number of channels grows, the shortcut takes every second pixel and adds channels of zeros, half
-    of them before and half of them after the channels of its input.
+    number of channels grows, the shortcut takes every second pixel and adds channels of zeros. Half
+    of the zeros are before and half are after the channels of the shortcut's input.
 
     Args:
       depth: 6k + 2, such as 20, 56 or 110.

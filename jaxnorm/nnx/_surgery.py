@@ -160,7 +160,7 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
 
     Line 9 of Algorithm 2 of Huang and Yu divides by the number of pixels of the image. If a network
     is evaluated on images of another size, its layers should still use the number of pixels of
-    training, so that the scale of outputs does not depend on the size of the image. A layer with a
+    training. Then the scale of outputs does not depend on the size of the image. A layer with a
     given `pixels`, or with `per_pixel`, does not depend on the image size and does not change.
 
     Args:

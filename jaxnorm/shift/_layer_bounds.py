@@ -79,9 +79,9 @@ def certified_upper_bound(
 def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBounds:
     """The bounds of γ (x − mean)/√(var + eps): M = √d s and L = s/√eps.
 
-    The number s is the norm of the map x ↦ γ x on vectors of mean 0, and s² is the maximum of Σ γᵢ²
-    uᵢ² over unit vectors u with Σ uᵢ = 0. The number s² lies between the two largest γ² and is a
-    zero of Σ 1/(γᵢ² − s²). If the two largest γ² are equal, s² is their value. The bounds are
+    The number s is the norm of the map x ↦ γ x on vectors of mean 0. Therefore s² is the maximum of
+    Σ γᵢ² uᵢ² over unit vectors u with Σ uᵢ = 0. The number s² lies between the two largest γ² and
+    is a zero of Σ 1/(γᵢ² − s²). If the two largest γ² are equal, s² is their value. The bounds are
     sharp: distances of outputs from the bias approach M if the variance is large, and the slope of
     the layer approaches L if the variance tends to 0. With one feature, M = L = 0, because every
     output is the bias.

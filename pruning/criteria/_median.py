@@ -128,8 +128,8 @@ def weiszfeld(gram: Float[Array, "filters filters"]) -> Weiszfeld:
     """The median of filters with mean 0, from their Gram matrix only.
 
     Weiszfeld's iteration λⱼ ∝ 1/‖x − hⱼ‖ runs for at most 100 rounds. The result is `settled` if
-    three conditions hold: the gradient is as small as a rounding error, no filter is so near x that
-    its distance has lost digits, and the filters are clearly not collinear.
+    the gradient is as small as a rounding error, and the filters are clearly not collinear. In
+    addition, no filter may be so near x that its distance has lost digits.
     """
     n, squares = len(gram), jnp.diagonal(gram)
     scale = squares.mean()

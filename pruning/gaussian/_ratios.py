@@ -34,8 +34,8 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
     l1^j / E l2^j. Therefore Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1, where CV₁ and CV₂ are the
     coefficients of variation of l1 and l2. Var(l2/l1) needs moments of negative order of l1, which
     are integrals with an accuracy of about 12 digits. The variances of l1/l2 and l2/l1 are below
-    their limit for large dims, (π − 3)/(2 dims), which is fifteen times smaller than the bound (π −
-    1)/(2 dims) in the proof of Theorem 1.
+    their limit for large dims, (π − 3)/(2 dims). The limit is fifteen times smaller than the bound
+    (π − 1)/(2 dims) in the proof of Theorem 1.
 
     Example:
       >>> [f"{9 * variance:.5f}" for variance in l1_l2_ratio_variance(9)]

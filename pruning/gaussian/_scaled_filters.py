@@ -94,8 +94,8 @@ def scaled_l1_l2_correlation(
     """The correlation of log l1 and log l2 of generalized Gaussian filters with log-normal scales.
 
     The correlation is (τ² + c)/√((τ² + a)(τ² + b)), where τ is the spread. For filters of equal
-    scale, a and b are the squared coefficients of variation of l1 and l2, and c is the relative
-    covariance of l1 and l2, to first order in 1/dims. With mₖ = E|x|ᵏ = Γ((k +
+    scale, a and b are the squared coefficients of variation of l1 and l2, to first order in 1/dims.
+    The number c is the relative covariance of l1 and l2 to the same order. With mₖ = E|x|ᵏ = Γ((k +
     1)/shape)/Γ(1/shape), the numbers a, b and c are:
 
         a = (m₂/m₁² − 1)/dims,   b = (m₄/m₂² − 1)/(4 dims),   c = (m₃/(m₁ m₂) − 1)/(2 dims),

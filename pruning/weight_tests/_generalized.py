@@ -68,10 +68,10 @@ def ks_generalized_gaussian(
     the p-value is (1 + #{D* ≥ D})/(1 + samples), where D* are the distances of random samples of
     the same size, each with its own fit. If `shape` is given, the p-value is exact, because D does
     not depend on the unit of `x`. Without `shape`, the shape is also fitted, and the samples are
-    drawn with the fitted shape (a parametric bootstrap), so the p-value is approximate. For 1,000
-    sets of 200 weights and shapes from 0.7 to 3, tests at the level 10% rejected 9.8 to 11.1% of
-    the sets, and tests at the level 5% rejected 4.9 to 6.0%. With 10⁶ trained weights, every test
-    of an exact distribution rejects, so compare the distances D for several shapes.
+    drawn with the fitted shape (a parametric bootstrap), so the p-value is approximate. We tested
+    1,000 sets of 200 weights, for shapes from 0.7 to 3. Tests at the level 10% rejected 9.8 to
+    11.1% of the sets, and tests at the level 5% rejected 4.9 to 6.0%. With 10⁶ trained weights,
+    every test of an exact distribution rejects, so compare the distances D for several shapes.
 
     Args:
       key: The random key of the samples.

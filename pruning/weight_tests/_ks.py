@@ -27,7 +27,7 @@ def ks_normal(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Test
 
     The statistic is the `ks_distance` D, and the p-value is from Kolmogorov's limit distribution of
     √n D for n elements. If `scale` is not given, the root mean square of the data is used, as in
-    the first test of Huang et al. (2020). Without `scale`, the p-value is slightly conservative: at
+    the first test of Huang et al. (2020). Without `scale`, the p-value is slightly conservative. At
     n = 2000, tests at the levels 10, 5 and 1% reject Gaussian weights in 8.3, 4.1 and 0.8% of the
     cases. For an exact p-value, use `lilliefors` with `mean_known=True`. Without `scale`, data that
     are all zero give NaN.
@@ -115,8 +115,8 @@ def lilliefors(
     square, as Huang et al. (2020) assume. For n normal weights, the distribution of D depends only
     on n; Lilliefors (1967) has a table. Therefore the p-value (1 + #{D* ≥ D})/(1 + samples) is
     exact, where D* are the distances of random normal samples of the size of `x`. If the mean is
-    estimated, Kolmogorov's p-value is nearly meaningless: at n = 2000, tests at the levels 10, 5
-    and 1% reject Gaussian weights in only 0.12, 0.015 and 0.00% of the cases.
+    estimated, Kolmogorov's p-value is nearly meaningless. At n = 2000, tests at the levels 10, 5
+    and 1% then reject Gaussian weights in only 0.12, 0.015 and 0.00% of the cases.
 
     Under `vmap` with one key, layers of the same size share their random samples. If all weights
     are equal (with `mean_known`, if all are zero), the scale is zero and the result is NaN.

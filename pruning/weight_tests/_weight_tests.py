@@ -135,8 +135,8 @@ def symmetry(x: Float[Array, "*shape"]) -> TestResult:
     The conjecture "CWDA Plus" about trained filters assumes a symmetric distribution, Huang et al.
     (2020).
 
-    The statistic is sup |F(x) + F(−x) − 1| √n. The statistic is computed from the signs of the n
-    weights in descending order of absolute value: it is the largest absolute partial sum of the
+    The statistic is sup |F(x) + F(−x) − 1| √n. Let the signs of the n weights be in descending
+    order of the weights' absolute values. The statistic is the largest absolute partial sum of the
     signs, divided by √n (Butler 1969). For any symmetric distribution, the partial sums are a
     random walk. The p-value is P(sup |W| ≥ statistic) for the limit of the random walk, a Brownian
     motion W on [0, 1]. The p-value is conservative.

@@ -1,7 +1,7 @@
 """Limits on the data that a file may declare, and the error for a file that exceeds a limit.
 
-With the limits, reading a file takes at most 64 MiB of memory plus four times the size of the
-file, and at most a second plus the time to read the bytes of the file.
+With the limits, reading a file takes at most 64 MiB of memory plus four times the size of the file.
+Reading takes at most a second plus the time to read the bytes of the file.
 """
 
 import io

@@ -35,13 +35,13 @@ def load(
 ) -> dict[str, np.ndarray]:
     """The kernels of the convolutions, `(*window, cin, cout)`, by the name of the layer.
 
-    `load` runs on the host, and reads these sources: safetensors, npz, Flax msgpack, both formats
-    of PyTorch's .pt, .pth and .th, Keras's .h5 and .keras (with h5py), directories of Orbax
-    checkpoints, models of Hugging Face by their folder or the index of their shards, and live
-    states of NNX and Linen. Layers from files of PyTorch, Flax and NumPy are in the order of the
-    file. Layers from a Keras file that lists the names of its layers, as older .h5 files do, are in
-    the order of the network. Layers from all other sources are sorted by name, with numbers in
-    numerical order. The name of a layer is its path joined by dots.
+    `load` runs on the host. `load` reads files of safetensors, npz, Flax msgpack, both formats of
+    PyTorch's .pt, .pth and .th, and Keras's .h5 and .keras (with h5py). `load` also reads
+    directories of Orbax checkpoints, models of Hugging Face by their folder or the index of their
+    shards, and live states of NNX and Linen. Layers from files of PyTorch, Flax and NumPy are in
+    the order of the file. Layers from a Keras file that lists the names of its layers, as older .h5
+    files do, are in the order of the network. Layers from all other sources are sorted by name,
+    with numbers in numerical order. The name of a layer is its path joined by dots.
 
     Arrays whose name ends in `weight` are taken to have PyTorch's axes, (cout, cin, *window), and
     are transposed. Weight norm, spectral norm and recurrent layers divide a weight into several

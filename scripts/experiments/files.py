@@ -1,8 +1,8 @@
 """Writes a file completely or not at all, checks JSON, and locks folders for one run at a time.
 
-The files of a run survive a kill, a full disk and a power failure at any moment, because each file
-is written under a temporary name, synchronized with the disk, and then renamed. In a bucket, a file
-is one object, which is always replaced as a whole.
+The files of a run survive a kill, a full disk and a power failure at any moment. Each file is
+written under a temporary name, synchronized with the disk, and then renamed. In a bucket, a file is
+one object, which is always replaced as a whole.
 """
 
 import errno

@@ -178,8 +178,8 @@ def test_masked_is_finite_where_the_model_divides(name):
 
 
 # For each name: a divisor of activations that is computed from the parameters s, t and u; whether
-# its channels can be removed if a kernel multiplies t; and whether they can be removed if, in
-# addition, another kernel multiplies u.
+# the divisor's channels can be removed if a kernel multiplies t; whether they can be removed if
+# another kernel multiplies u, too.
 DIVISORS = {
     "s t": (lambda s, t, u: s * t, False, False),
     "t s": (lambda s, t, u: t * s, False, False),

@@ -220,7 +220,7 @@ class UnionFind:
             self._note_pinned(*(ids[differ] for ids in (a, b, first, second)))
         low, high = first[differ], second[differ]
         # If an id is the larger id of several pairs, one pass of the loop unites the id only with
-        # the smallest of the other ids, and later passes unite the other pairs.
+        # the smallest of the other ids. Later passes unite the other pairs.
         while low.size:
             low, high = np.minimum(low, high), np.maximum(low, high)
             descending = np.argsort(-low)

@@ -102,7 +102,7 @@ def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> T
     nonzero, because the weights of the next kernel for the removed channel are also zero. If the
     model divides by an array of a group, or takes its square root or logarithm, only arrays that
     must be zero are set to zero, such as the next kernel. Therefore divisions, roots and logarithms
-    cause no infinite values or derivatives, with one exception: if a sum over channels reads a
+    cause no infinite values or derivatives, with one exception. If a sum over channels reads a
     root, as in the global response norm of ConvNeXt V2, the root is zero and its derivative is
     infinite. `keep` may be traced. Arguments and errors are the same as for `remove_channels`, but
     a group may lose all channels.

@@ -109,8 +109,9 @@ def resized(
     Raises:
       TypeError: `apply` is not a function.
       ValueError: `keep` does not match the groups. The returned function raises a ValueError if its
-        first argument is not the smaller tree, if a state has the wrong shape, or if `apply` cannot
-        be traced, needs removed channels, or couples removed channels with kept channels.
+        first argument is not the smaller tree, or if a state has the wrong shape. The function also
+        raises a ValueError if `apply` cannot be traced, needs removed channels, or couples removed
+        channels with kept channels.
 
     Example:
       >>> from pruning import coupled_channels, remove_channels

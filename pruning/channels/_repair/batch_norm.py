@@ -53,9 +53,9 @@ def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, 
     norms, and the arrays of this function. The kernel and the norm may be in different modules or
     calls, with transpositions and changes of dtype between them. Norms after grouped, depthwise and
     transposed convolutions are also folded. A norm cannot be folded if it comes before the kernel
-    or after a nonlinearity, if its input is also read elsewhere, if it is inside a loop or a
-    branch, or if the kernel has several axes of output channels. The outputs of the network do not
-    change, up to rounding in the dtype of the kernels.
+    or after a nonlinearity, or if its input is also read elsewhere. A norm cannot be folded either
+    inside a loop or a branch, or if the kernel has several axes of output channels. The outputs of
+    the network do not change, up to rounding in the dtype of the kernels.
 
     Args:
       apply: A model in evaluation mode, as for `coupled_channels`.

@@ -50,10 +50,11 @@ def select_within(
     last step of each group. The loss of a group is −log(sum of the kept scores / sum of all scores
     of the group), so scores of different layers need not have the same unit. Because of the
     logarithm, the removal of a channel increases the loss more if the group has already lost many
-    channels, which protects the network from bottlenecks. The loss exceeds the smallest possible
-    loss by at most the loss of the last step, Dantzig (1957), under two conditions: the cost is a
-    sum over groups, and each removed channel saves no more than the previously removed channel of
-    its group. If a layer connects two groups, the cost is not a sum over groups.
+    channels, which protects the network from bottlenecks. Under two conditions, the loss exceeds
+    the smallest possible loss by at most the loss of the last step, Dantzig (1957). The conditions
+    are that the cost is a sum over groups, and that each removed channel saves no more than the
+    previously removed channel of its group. If a layer connects two groups, the cost is not a sum
+    over groups.
 
     `select_within` runs on the host. With `price`, the algorithm chooses steps by `price`, and
     calls `cost` only about log₂(number of steps) times. Therefore, with `price`, a slow `cost` is

@@ -169,7 +169,7 @@ def activities(key: Key[Array, ""]) -> Statistics:
     """Statistics of the share of 50 samples that activates a neuron after 30 layers of width 200.
 
     A sample activates a neuron if the activity is above a tenth of the neuron's largest activity.
-    With recentering, "negligible" is the mean share of samples that do not activate a neuron,
+    With recentering, "negligible" is the mean share of samples that do not activate a neuron.
     "broad" is the share of neurons that more than 90 % of the samples activate, and "zeros" is the
     share of activities that are 0. The result "broad_without" is the same share as "broad", but for
     layers without recentering.

@@ -46,8 +46,8 @@ def _shared(layer: str) -> list[int]:
 def _normal_overlap(rho: float, ratio: float) -> float:
     """The share of the draws with the lowest x that are also among the draws with the lowest y.
 
-    x and y are normal with correlation `rho`, and `ratio` is the share of draws that are called
-    lowest.
+    The variables x and y are normal with correlation `rho`, and `ratio` is the share of draws that
+    are called lowest.
     """
     z = scipy.stats.norm.ppf(ratio)
 

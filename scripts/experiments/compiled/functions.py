@@ -1,8 +1,9 @@
 """All public functions of the three packages at realistic sizes, to be compiled ahead of time.
 
 Functions that run only on the host are left out (`benchmarks.host_functions`). The sizes are the
-sizes of a layer's outputs (8192 vectors of 4096 features), of VGG-16's largest kernels (512 filters
-of 4608 weights) and of the arrays in the papers' experiments in geometry. All arrays are float32.
+sizes of a layer's outputs (8192 vectors of 4096 features), and of VGG-16's largest kernels (512
+filters of 4608 weights). Further sizes are of arrays in the papers' experiments in geometry. All
+arrays are float32.
 """
 
 from collections import Counter

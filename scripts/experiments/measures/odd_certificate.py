@@ -8,10 +8,9 @@ cluster that has collapsed to a point; recentering makes the odd sample and the 
 opposite.
 
 An odd state is a Gram matrix that a layer does not change, and in which one sample (the odd sample)
-differs from all others (the cluster). The Gram matrix has four distinct entries: the variance of
-the odd sample, the covariance of the odd sample with another sample, the variance of another
-sample, and the covariance of two other samples. Before the activation, the root mean square of the
-samples is 1.
+differs from all others (the cluster). The Gram matrix has four distinct entries: two variances, of
+the odd sample and of another sample, and two covariances, of the odd sample with another sample and
+of two other samples. Before the activation, the root mean square of the samples is 1.
 """
 
 from collections.abc import Callable, Sequence
