@@ -350,15 +350,18 @@ def test_a_killed_process_frees_its_folder(tmp_path):
         pass
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()]
+)
+def test_a_write_that_fails_leaves_the_old_file(error, tmp_path, monkeypatch):
     path = tmp_path / "some.json"
     files.write(path, "old")
 
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def failing(*_):
+        raise error
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(type(error)):
         files.write(path, "new")
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["some.json"]

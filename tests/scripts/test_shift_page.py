@@ -102,6 +102,12 @@ def test_movements_stand_beside_those_with_frozen_weights(results):
     )
 
 
+def test_accuracies_are_those_of_the_last_epoch(results):
+    found = only(results["findings"]["accuracy"], **GROUP)["accuracy"]
+    last = [run["accuracy"][-1] for run in runs_of(results, **GROUP)]
+    np.testing.assert_allclose(found["values"], last)
+
+
 def test_one_seed_has_no_test_and_no_standard_error():
     alone = made_up_shift(seeds=1)
     found = alone["findings"]
