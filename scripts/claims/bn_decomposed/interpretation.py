@@ -99,8 +99,8 @@ INTERPRETATION = claim(
     remark=Remark(
         "over-reading",
         "For many samples, the tree and a random network have nearly the same norm ratio and "
-        "nearly the same angle of the odd point, but in the tree, the cluster collapses into one "
-        r"direction. In a random network, the angles in the cluster are about $3\pi/n$.",
+        "nearly the same angle of the odd point. In the tree, however, the cluster collapses into "
+        r"one direction. In a random network, the angles in the cluster are about $3\pi/n$.",
     ),
     why="In the limit of the tree, if the smallest or largest sample escapes, the ratio of norms "
     "is $n - 1$ and the angle is 90°. The fixed point of a wide random layer has the ratio 7.4 "

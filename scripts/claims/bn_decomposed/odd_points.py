@@ -134,7 +134,7 @@ FIGURE_3 = claim(
     r"$\alpha(1 - 2\theta/(3\pi))$ with $\alpha = n^2/(n^2 - 2n + 2)$. The angle stops changing "
     r"when the factor $\alpha(1 - 2\theta/(3\pi))$ is 1. For 50 points, the distance of two "
     "points of the cluster is 0.0037 times the distance of the odd point from the centre of the "
-    "cluster, so the cluster in a figure looks like a single point.",
+    "cluster. Therefore the cluster in a figure looks like a single point.",
 )
 
 

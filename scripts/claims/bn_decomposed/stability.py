@@ -124,7 +124,7 @@ THEOREM_14_3 = claim(
         "over-reading",
         r"The vector $\hat\nu$ is the output for the mean of the cluster. The output $x_1'$ is "
         r"orthogonal to $\hat\nu$, but not to the mean of the outputs for the samples of the "
-        "cluster, so the batch after a layer is not an invariant representation, and "
+        "cluster. Therefore the batch after a layer is not an invariant representation, and "
         "Theorem 14 does not apply to the next layer.",
     ),
     why=r"The recentred vectors satisfy $\tilde x_1 = -(n - 1)\tilde\nu$, so no neuron is "

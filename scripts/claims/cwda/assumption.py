@@ -121,11 +121,10 @@ TEST_1 = claim(
         "If the mean and the standard deviation are estimated from the weights, the $p$-values of "
         "Kolmogorov's test are not valid.",
     ),
-    why="A fitted mean and a fitted scale bring the weights nearer to the Gaussian, so a "
-    "test of nominal size 5 % with a fitted mean and scale hardly ever rejects. For fresh "
-    "Gaussian samples that are fitted in the same way, the distance to the fit has the "
-    "distribution of the tested distance, so a comparison with fresh fitted samples "
-    "gives an exact $p$-value.",
+    why="A fitted mean and a fitted scale bring the weights nearer to the Gaussian, so a test of "
+    "nominal size 5 % with a fitted mean and scale hardly ever rejects. For fresh Gaussian "
+    "samples that are fitted in the same way, the distance to the fit has the distribution of the "
+    "tested distance. Therefore a comparison with fresh fitted samples gives an exact $p$-value.",
 )
 TEST_1.mean("size with known mean and scale", ks_size, KS, "rejects_known")
 

@@ -91,7 +91,7 @@ THEOREM_5_2 = claim(
     "filters than dimensions, the angles of all pairs cannot be right angles at the same time",
     remark=Remark(
         "over-reading",
-        "As $d$ grows, the angle of each pair of filters tends to a right angle, but if the "
+        "As $d$ grows, the angle of each pair of filters tends to a right angle. However, if the "
         r"number $N$ of filters exceeds the number $d$ of dimensions, the largest $|\cos|$ is at "
         r"least $\sqrt{(N - d)/(d(N - 1))}$.",
     ),

@@ -70,9 +70,9 @@ STRONG = claim(
     "between the sequence of two variables”",
     remark=Remark(
         "over-reading",
-        r"Two criteria with $\mathrm{Sp} = 0.8$ can prune different filters. For example, if "
-        r"1,000 filters have two scores with a joint normal distribution and $\mathrm{Sp} = 0.8$, "
-        "and each score prunes a tenth of the filters, 57 % of the pruned filters are in common.",
+        r"Two criteria with $\mathrm{Sp} = 0.8$ can prune different filters. For example, let "
+        r"1,000 filters have two scores with a joint normal distribution and $\mathrm{Sp} = 0.8$. "
+        "If each score prunes a tenth of the filters, 57 % of the pruned filters are in common.",
     ),
     reason="The statement is a rule of thumb that no number could contradict.",
 )

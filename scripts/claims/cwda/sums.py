@@ -112,7 +112,7 @@ THEOREM_3 = claim(
         "not depend on $c$.",
     ),
     why=r"The ratio $\sum r/\sqrt{\sum r^2}$ is independent of $\sum r^2$, because the direction "
-    "of a Gaussian vector is independent of the length of the vector, so "
+    "of a Gaussian vector is independent of the length of the vector. Therefore "
     r"$\operatorname{Var}(F_1/F_2) = k(n - 1 + q)/(nk - 2) - (nk/(nk - 1))^2$ with $q = "
     r"E\,r^2/(E\,r)^2$.",
 )
@@ -244,9 +244,9 @@ EQUATIONS_9_AND_10 = claim(
         "third pair. In Equation 9, $k + 1$ is the number $N$ of filters.",
     ),
     why=r"Spearman's $\rho$ is a correlation of ranks. A correlation is the cosine of an angle, "
-    "and the angle of the third pair is at most the sum of two angles. Subtracting the constant "
-    r"$\sum\|G - v_i\|^2$ keeps the ranks but changes the variance of the ratio, by which Section "
-    r"3.2 defines $\cong$.",
+    "and the angle of the third pair is at most the sum of the angles of the other two pairs. "
+    r"Subtracting the constant $\sum\|G - v_i\|^2$ keeps the ranks but changes the variance of "
+    r"the ratio, by which Section 3.2 defines $\cong$.",
 )
 
 
