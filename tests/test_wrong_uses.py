@@ -125,6 +125,9 @@ SENTENCES = {
     "it multiplies no inputs by arrays of params: use the params that apply gets": lambda: prune(
         lambda params, x: unit(PARAMS, x), PARAMS, X, ratios=[0.5]
     ),
+    "returns no hidden activations or running statistics": lambda: prune(
+        lambda p, x: (x @ p["a"], x @ p["a"] @ p["b"]), PARAMS, X, ratios=[0.5]
+    ),
     "batches must be a list or an iterator of batches; got one array": lambda: half(
         score=partial(taylor_scores, loss=lambda params, x: unit(params, x).sum(), batches=X)
     ),

@@ -47,7 +47,7 @@ from pruning.channels._training_mode import check_evaluation
 NOTHING = "apply must have channels that can be removed"
 CURES = {
     "input": "only channels that a layer of the model makes can be removed",
-    "output": "give a function that returns no hidden activations",
+    "output": "give a function that returns no hidden activations or running statistics",
     "random_bits": "give the evaluation, without dropout",
     "shard_map": (
         "give the function without shard_map, and round_to=n for n devices on the mesh axis; "
