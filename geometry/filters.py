@@ -52,7 +52,7 @@ class FilterGeometry(NamedTuple):
 
 
 def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
-    """The nine moments of a layer's filters; of the variances, only that of the norms is unbiased.
+    """The nine moments of a layer's filters; only one of the variances, of the norms, is unbiased.
 
     Two pairs that share a filter are dependent: for Gaussian filters, their squared distances have
     correlation 1/4. If a filter is zero, the moments of angles and cosines are NaN. If filters are

@@ -79,7 +79,7 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
 
 
 def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, ""]:
-    """The ratio r at `depth` for n distinct samples in any order.
+    """The ratio r of two squared distances in the tree, for n distinct samples in any order.
 
     The ratio is ‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖² for sorted samples xᵢ at `depth`. As the depth grows, r
     tends to a limit in (0, ∞). If the limit is below 1, the smallest sample gets the largest norm.

@@ -260,7 +260,7 @@ class UnionFind:
         return np.where(roots == FREE, FIXED, ids)
 
     def new_pinned(self, count: int, name: tuple[str, str] | None = None) -> Vector:
-        """New ids for `count` indices; a channel whose ids are united with them cannot be removed.
+        """New ids for `count` indices; a channel with an id united with a new id cannot be removed.
 
         The recorded reason is the input or output `name`, or the equation that is being evaluated.
         """
@@ -307,7 +307,7 @@ class UnionFind:
             self.reasons[members] = len(self.pinned) - 1
 
     def mask_of(self, ids: Vector) -> Vector:
-        """A mask over all ids that is true at these `ids`."""
+        """A mask over all ids that is true at the given `ids`."""
         mask = np.zeros(self.parents.size, bool)
         mask[ids] = True
         return mask
@@ -327,7 +327,7 @@ class UnionFind:
             )
 
     def union_all(self, values: Values, shape: Sequence[int]) -> tuple[Vector, ...]:
-        """The channel ids of an array of this `shape`, made elementwise from `values`.
+        """The channel ids of an array of the given `shape`, made elementwise from `values`.
 
         Operands that are scalars, or whose axis has size 1, are broadcast.
         """

@@ -83,7 +83,7 @@ def equation_ids(sets: UnionFind, eqn: Equation, operands: Values) -> Ids:
 
 
 def cond_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
-    """The channel ids of the results of a `cond`; those of its branches are united."""
+    """The channel ids of the results of a `cond`, united over all branches."""
     index, *operands = values
     branches = eqn.params["branches"]
     results = [evaluate(branch, sets, operands) for branch in branches]

@@ -87,7 +87,7 @@ class Rule(NamedTuple):
 
     @property
     def rearranges(self) -> bool:
-        """Whether the result's elements are those of the first operand, up to layout and sign."""
+        """Whether the result has the elements of the first operand, up to layout and sign."""
         return self.layout or self.signs == (-1,)
 
     def singular_operands(self, eqn: Equation, numbers: Numbers) -> tuple[int, ...]:

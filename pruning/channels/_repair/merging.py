@@ -209,7 +209,7 @@ class Merging:
         return np.asarray(gain.maker.kernel(matrix, leaf), np.float64)
 
     def vectors(self) -> list[Array]:
-        """Merge all arrays except kernels with a gain and parameters that are added before it."""
+        """Merge all arrays except kernels with a gain, and parameters added before a gain."""
         return [
             self.merged(i, self.sign(i))
             if any(self.positions(i)) and i not in self.before and i not in self.found
@@ -218,7 +218,7 @@ class Merging:
         ]
 
     def sign(self, i: int) -> np.ndarray:
-        """Parameter `i` with the sign changes that make the gain that is computed from it positive.
+        """Parameter `i`, with signs changed such that the gain computed from it is positive.
 
         The filters are multiplied by the signs of the old gains, so all gains are positive after
         the merge.
