@@ -175,6 +175,11 @@ def test_channels_of_score_infinity_are_kept(normalize):
         within(budget=4)
 
 
+def test_a_group_without_channels_keeps_none():
+    scores = vectors([-np.inf, -np.inf], [1, 3, 2])
+    assert lists(select_within(scores, budget=2, cost=sum)) == [[], [1, 2]]
+
+
 def test_of_the_steps_that_fit_again_the_largest_is_undone():
     """Without `price`, greedy steps end at cost 18; within the budget 22, one channel returns.
 

@@ -317,6 +317,34 @@ def test_complex_filters_are_compared_and_averaged_with_their_imaginary_parts():
     np.testing.assert_allclose(small["b"][:, 0], [10, 5])
 
 
+def test_filters_are_averaged_without_the_gain_of_transposed_outputs():
+    """There are as many samples as channels, so the outputs keep their shape."""
+    apply = lambda p, x: jnp.tanh((x @ p["w"]).T * p["a"][:, None]).T @ p["b"]  # noqa: E731
+    params = {"w": np.array([[1, 2, 9.0]]), "a": np.array([1, 2, 6.0]), "b": np.ones((3, 2))}
+    x = np.ones((3, 1))
+    groups, keep = pruning.coupled_channels(apply, params, x), [np.array([True, False, True])]
+    small = merged(apply, params, groups, keep, [x])
+    np.testing.assert_allclose(small["w"], [[1.5, 9]])
+    np.testing.assert_allclose(small["a"], [1.5, 6])
+
+
+def test_a_gain_ends_where_activations_are_added():
+    """The scale `c` of the sum is no part of the gain, so `a` alone weights the filters."""
+
+    def apply(p, x):
+        h = (x @ p["w"]) * p["a"][None] + jnp.tanh(x @ p["v"])
+        return jnp.tanh(h * p["c"][None]) @ p["b"]
+
+    params = {"w": np.array([[1.0, 3, 90]]), "v": np.array([[1.0, 1, 9]]), "b": np.ones((3, 2))}
+    params |= {"a": np.array([2.0, 1, 9]), "c": np.array([1.0, 3, 9])}
+    x = np.ones((4, 1))
+    groups, keep = pruning.coupled_channels(apply, params, x), [np.array([True, False, True])]
+    small = merged(apply, params, groups, keep, [x])
+    np.testing.assert_allclose(small["a"], [1.5, 9])
+    np.testing.assert_allclose(small["c"], [2, 9])
+    np.testing.assert_allclose(small["w"], [[2.5 / 1.5, 90]])
+
+
 def test_arrays_without_channels_may_be_anything():
     params, x = mlp_params(), np.ones((7, 5))
     others = {"random": jax.random.key(3), "step": jnp.int32(7)}

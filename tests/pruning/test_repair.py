@@ -376,6 +376,16 @@ def test_bad_batches_are_refused(message):
         least_squares(mlp, MLP, groups, keep, batches, **options)
 
 
+def test_one_batch_is_enough_for_one_ridge():
+    groups, keep = first_layer(MLP, [0, 3])
+    one, two = (
+        least_squares(mlp, MLP, groups, keep, batches, ridge=(0.1,))
+        for batches in ([(X,)], halves(X))
+    )
+    for found, expected in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
 def test_outputs_that_are_not_finite_are_refused():
     params = MLP | {"c": np.full_like(MLP["c"], np.nan)}
     with pytest.raises(ValueError, match="second moments must be finite"):

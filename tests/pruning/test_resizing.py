@@ -498,6 +498,16 @@ def test_constants_of_one_width_alone_are_refused(wide):
         check_program(apply, remove_channels(MLP, groups, keep), groups, keep, X)
 
 
+def test_a_compiled_part_with_all_channels_has_forward_derivatives():
+    apply = lambda p, x: hidden(p, jax.jit(jnp.sin)(x)) @ p["o"]  # noqa: E731
+    groups, keep = coupled_channels(apply, MLP, X), [np.arange(8) < 3]
+    small, masked = (f(MLP, groups, keep) for f in (remove_channels, mask_channels))
+    run = resized(apply, groups, keep)
+    found = jax.jvp(lambda x: run(small, x), (X,), (X**2,))
+    expected = jax.jvp(lambda x: apply(masked, x), (X,), (X**2,))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 def test_an_error_inside_of_a_library_names_no_line():
     with pytest.raises(ValueError, match=r"else run it by .* it raises TypeError: ") as error:
         check_program(jnp.matmul, np.ones((2, 3)), (), [], np.ones((2, 2)))
@@ -600,6 +610,16 @@ def test_a_number_that_is_a_result_must_stay(wide, narrow):
     with pytest.raises(ValueError, match=r"^apply must compute .*; another array becomes a result"):
         check_program(apply, remove_channels(MLP, groups, keep), groups, keep, X)
     check_program(apply, MLP, groups, [np.arange(8) >= 0], X)
+
+
+def test_a_number_that_is_the_last_result_must_stay():
+    def apply(p, x):
+        y = hidden(p, x) @ p["o"]
+        return (y, 1.0) if p["w0"].shape[1] > 6 else (y,)
+
+    groups, keep = coupled_channels(apply, MLP, X), [np.arange(8) < 3]
+    with pytest.raises(ValueError, match=r"^apply must compute .*; another array becomes a result"):
+        check_program(apply, remove_channels(MLP, groups, keep), groups, keep, X)
 
 
 def test_a_sum_without_terms_that_are_not_zero_is_refused():

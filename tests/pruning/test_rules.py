@@ -318,6 +318,9 @@ CUT: dict[str, Case] = {
     "gathered, and NaN if outside": whole(
         lambda h: self_product(h.at[:, jnp.arange(3)].get(mode="fill")), out=3
     ),
+    "gathered, and a written NaN if outside": whole(
+        lambda h: self_product(h.at[:, jnp.arange(3)].get(mode="fill", fill_value=np.nan)), out=3
+    ),
     "class token": Case(
         lambda p, h: jnp.concatenate([jnp.tile(p["t"], (5, 1, 1)), h], 1), shapes={"t": (1, 1, N)}
     ),
@@ -346,7 +349,7 @@ CUT: dict[str, Case] = {
     "relu to six": whole(lambda h: self_product(jax.nn.relu6(h)), out=6),
     "silu by hand": whole(lambda h: self_product(h / (1 + jnp.exp(-h))), out=6),
     "a divisor of branches": Case(
-        lambda p, h: self_product(h / -lax.cond(p["t"][0] > 9, jnp.exp, jnp.cosh, h)),
+        lambda p, h: self_product(h / (-2 * lax.cond(p["t"][0] > 9, jnp.exp, jnp.cosh, h))),
         shapes={"t": (1,)},
         out=6,
     ),

@@ -560,7 +560,10 @@ def test_a_name_may_have_as_many_bytes_as_the_limit(tmp_path):
             reader.read(reader.limit + 1)
 
 
-@pytest.mark.parametrize(("offset", "strides"), [(-1, (1, 2)), (0, (1, -2)), (0, (-1, 2))])
+@pytest.mark.parametrize(
+    ("offset", "strides"),
+    [(-1, (1, 2)), (0, (1, -2)), (0, (-1, 2)), (0.0, (1, 2)), (True, (1, 2)), (0, (1, "2"))],
+)
 def test_a_tensor_neither_begins_before_its_storage_nor_runs_backwards(offset, strides):
     storage = _pytorch._Storage("0", np.dtype(np.float32), 8)
     with pytest.raises(WeightsError, match="strides of a tensor must be natural numbers"):

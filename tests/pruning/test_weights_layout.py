@@ -91,6 +91,9 @@ def test_conv1d_of_gpt2_is_not_transposed_but_linear_layers_of_its_names_are():
     np.testing.assert_array_equal(
         load(alone, dense=True)["h.0.mlp.c_fc"], alone["h.0.mlp.c_fc.weight"].T
     )
+    # A convolution or a vector of these names does not show the order of matrices.
+    other = {"c_fc.weight": ones(2, 5, 3, 3), "c_attn.weight": ones(4)}
+    assert shapes(other | {"c_proj.weight": ones(2, 7)})["c_proj"] == (7, 2)
     # Linear layers, as in CLIP and nanoGPT
     linear = {name: array.T for name, array in conv1d.items()}
     assert shapes(linear)["h.0.mlp.c_fc"] == (4, 16)

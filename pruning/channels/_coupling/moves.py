@@ -172,7 +172,7 @@ def _in_blocks(sets: UnionFind, axis: Vector, start: int, limit: int, stride: in
 
     If the slice does not read one channel of each block, none of the channels can be removed.
     """
-    if axis.size % stride or start >= stride or limit <= axis.size - stride + start:
+    if axis.size % stride or limit <= axis.size - stride + start:
         return sets.pin(axis)
     line, *others = axis.reshape(-1, stride).T
     for other in others:

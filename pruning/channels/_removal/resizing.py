@@ -55,7 +55,7 @@ class Sized(NamedTuple):
     """A smaller array, the channel ids of the large array, and the value of removed channels.
 
     `fill(axis)` returns the value that all removed channels along an axis have in common. `fill` is
-    None if the removed channels are zero, or have no known common value.
+    None if no common value is known. If the removed channels are zero, `fill` is not called.
     """
 
     array: Leaf
@@ -223,7 +223,7 @@ class Resizing:
                 arrays = self.sizes.tables(eqn, arrays, operands)
                 arrays = trim_broadcast(eqn, arrays, self.sizes.shape(ids[0]))
                 results = evaluate_equation(eqn, arrays, params)
-            if rule_of(eqn).uniform and ids[0].zero is None:
+            if rule_of(eqn).uniform:
                 return [Sized(results[0], ids[0], partial(self.removed, eqn, values))]
             if rule_of(eqn).sums:
                 results[0] = results[0] + self.removed_sum(eqn, values[0])
