@@ -25,12 +25,22 @@ def parsed(family, **changes):
 
 def test_a_smaller_decoder_has_the_kinds_of_the_layers_that_remain():
     """The smaller decoder's `config.json` names the kinds of attention of the layers it has."""
-    config = {"model_type": "gemma2", **SIZES, "sliding_window": 5}
+    config = {"model_type": "gemma3_text", **SIZES, "sliding_window": 5}
     model = parse(config)
-    selection = removal.whole(model)._replace(layers=np.array([1, 3, 4]))
+    selection = removal.whole(model)._replace(layers=np.array([1, 5, 6]))
     small = removal.smaller_architecture(model, selection)
-    assert small.windows == tuple(model.windows[i] for i in (1, 3, 4))
-    assert parse(removal.rewrite_config(config, small, selection)).windows == small.windows
+    assert small.windows == (5, None, 5)
+    assert small.rates == (model.rates[1], model.rates[5], model.rates[6])
+    assert small.rates[1] != small.rates[0]
+    assert parse(removal.rewrite_config(config, small, selection)) == small
+
+
+def test_a_smaller_decoder_sends_a_token_to_at_most_the_experts_that_remain():
+    model = parsed("mixtral", num_local_experts=4, num_experts_per_tok=3)
+    for experts, each in (([2], 1), ([0, 3], 2), ([0, 1, 2, 3], 3)):
+        selection = removal.whole(model)._replace(experts=[np.array(experts)] * 7)
+        small = removal.smaller_architecture(model, selection)
+        assert (small.experts, small.experts_per_token) == (len(experts), each)
 
 
 @pytest.mark.parametrize("family", language_models.FAMILIES)
