@@ -141,7 +141,7 @@ def test_neurons_must_be_finite():
 def test_neurons_that_are_nearly_parallel_determine_the_relation_less_exactly():
     """The probability is s/π, where s = 1.2 is the largest angle between two samples.
 
-    Both given neurons are active for all samples. A third neuron raises the rank only if it is
+    The two given neurons are active for all samples. A third neuron raises the rank only if it is
     active for some samples and not for the others.
     """
     samples, given = np.array([-0.5, 0.1, 0.7]), np.array([0.0, 1e-6])
@@ -216,7 +216,7 @@ def test_theorem_3_the_tail_holds_of_random_rows(key):
 
 
 def test_opposite_cells_break_one_relation_alike():
-    # Both samples have the output 1, so the outputs have the linear relation y₁ − y₂ = 0. A new
+    # The two samples have the output 1, so the outputs have the linear relation y₁ − y₂ = 0. A new
     # random neuron breaks the relation unless the neuron is active for no sample.
     x = jnp.eye(2)
     found = full_rank_probability(x, jnp.ones((1, 2)))

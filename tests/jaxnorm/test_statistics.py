@@ -373,7 +373,7 @@ def test_sets_of_unlike_spreads_or_places_are_merged_in_either_order(unit, place
 
 @pytest.mark.parametrize("unit", [1e-25, 1e25])
 def test_a_merged_set_whose_variance_underflowed_or_overflowed_has_no_known_shape(unit):
-    """Both sets vary, but in float32 one of their variances is 0 or NaN."""
+    """Two sets of samples vary, but in float32 one of their variances is 0 or NaN."""
     x = np.random.default_rng(1).gamma(2.0, size=(9, 1))
     parts = [(moments(jnp.asarray(part, "float32")), len(part)) for part in (x[:4], unit * x[4:])]
     for (a, n), (b, m) in (parts, parts[::-1]):

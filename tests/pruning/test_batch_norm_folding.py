@@ -209,7 +209,7 @@ def test_another_program_at_other_inputs_is_refused(smaller):
 
 @pytest.mark.parametrize(("second", "path"), [("u", "u"), ("w_shift", "w_shift_2")])
 def test_both_calls_of_one_function_are_folded(second, path):
-    """Both calls are folded, even if the second kernel has the name of the first kernel's shift."""
+    """Two calls are folded, even if the second kernel has the name of the first kernel's shift."""
     params, x = numbers()
     params |= {second: params["w"] + 1, "c": params["b"] + 1}
     layer = jax.jit(lambda w, a, x: (x @ w) * a[None])

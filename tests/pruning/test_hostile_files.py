@@ -211,7 +211,7 @@ def test_the_memo_of_a_pickle_begins_at_0_or_1(first, accepted):
 
 @pytest.mark.parametrize(("steps", "text"), [(27, 16), (26, 16), (27, 15)])
 def test_arrays_in_a_row_share_their_steps_and_text(steps, text):
-    """Both keys together are 2 bytes of text, and both names of dtypes are 14 bytes."""
+    """The two keys are 2 bytes of text, and the two names of dtypes are 14 bytes."""
     content = msgpack_serialize({"a": np.ones(2, "float32"), "b": np.ones(2, "float32")})
     parser = Parser(content, steps=steps, max_text=text)
     if (steps, text) == (27, 16):

@@ -257,7 +257,7 @@ def test_what_another_program_needs_is_refused_by_name(name):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_channels_that_another_program_couples_are_refused(count):
-    """The other program couples `a` with `c`, whose mask differs from that of `a` or is missing."""
+    """A program couples `a` with `c`, whose mask differs from the mask of `a` or is missing."""
     groups = cut(mlp, PARAMS, X)[0][:count]
     keep = [np.arange(8) < 4, np.arange(8) > 5][:count]
     product = lambda p, x: (x @ p["a"] * (x @ p["a"] @ p["c"])) @ p["b"]  # noqa: E731

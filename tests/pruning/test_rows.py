@@ -1,8 +1,8 @@
 """Tests each row of the table of primitives by evaluating the primitive.
 
 An equation with the primitive is evaluated on random operands. Some channels, along axes that may
-be cut by the row, are zeros in one copy and removed in another. Both copies must have equal results
-at the remaining channels.
+be cut by the row, are zeros in one copy and removed in another. The two copies must have equal
+results at the remaining channels.
 """
 
 from collections.abc import Callable, Sequence

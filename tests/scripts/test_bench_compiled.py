@@ -200,7 +200,7 @@ def test_the_page_has_every_row_and_says_what_is_not_measured():
 
 
 def interpreter() -> str:
-    """This interpreter if it has libtpu, otherwise that of `make bench-compiled`, if it exists."""
+    """The running interpreter, unless only the one of `make bench-compiled` has libtpu."""
     environment = ROOT / ".venv-compiled/bin/python"
     return sys.executable if find_spec("libtpu") or not environment.exists() else str(environment)
 

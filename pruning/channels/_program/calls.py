@@ -134,9 +134,9 @@ def trace_tangents(eqn: Equation) -> Program:
 def trace_cotangents(eqn: Equation) -> tuple[Program, Program]:
     """The forward and the backward program of `jax.vjp` of an equation.
 
-    Both programs follow a `jax.custom_vjp` rule of the equation. The forward program computes the
-    results and the residuals. From the residuals and the cotangents of the floating-point results,
-    the backward program computes the cotangents of the floating-point operands.
+    The two programs follow a `jax.custom_vjp` rule of the equation. The forward program computes
+    the results and the residuals. From the residuals and the cotangents of the floating-point
+    results, the backward program computes the cotangents of the floating-point operands.
     """
     operands, results = ([v.aval for v in vs] for vs in (eqn.invars, eqn.outvars))
 

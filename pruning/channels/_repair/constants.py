@@ -168,9 +168,9 @@ Pair = tuple[Value, ...]
 class Folding:
     """Evaluates two networks at once, and changes biases of the second to make sums equal.
 
-    Both networks are evaluated at the user's inputs and at other inputs. A bias change that differs
-    between the two inputs is dropped, because the change is no constant. If a sum is equal in both
-    networks before any change, the parameter of this sum must not change. The parameters in
+    The two networks are evaluated at the user's inputs and at other inputs. A bias change that
+    differs between the two inputs is dropped, because the change is no constant. If a sum is equal
+    in both networks before any change, the parameter of this sum must not change. The parameters in
     `altered` were changed for an earlier sum, although they must not change, so they must be in
     `unchanged` at the next evaluation.
     """
