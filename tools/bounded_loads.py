@@ -102,7 +102,7 @@ def measure(path: Path, size: int) -> Outcome:
 
 
 def attempted(path: Path, size: int) -> tuple[float, int, str]:
-    """Seconds, bytes and message of one load; the process may use more than a load is allowed."""
+    """Seconds, bytes and message of one load, in a process with higher limits than a load has."""
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_CPU, (5, 5))
     space = memory("VmSize") + 2 * (MEMORY + TIMES * size)

@@ -2,9 +2,10 @@
 
 A layer of infinite width recentres the batch, scales the preactivations to the root mean square
 `std`, and applies the activation. For ReLU, the result does not depend on `std`. If all samples
-except the odd sample are exchangeable, the Gram matrix has four different entries. Two are
-variances, of the odd sample and of another sample. Two are covariances, of the odd sample with
-another sample and of two other samples. Everything is computed on the host in double precision.
+except the odd sample are exchangeable, the Gram matrix has four different entries. Two entries are
+the variances of the odd sample and of another sample. Two entries are covariances, of the odd
+sample with another sample and of two other samples. Everything is computed on the host in double
+precision.
 """
 
 import math

@@ -176,7 +176,7 @@ def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
 
 
 def _change_with_unit(test: Callable, key: Array) -> float:
-    """The p-value of `test` for Gaussian weights, minus that for the same weights times 0.02."""
+    """The p-value of `test` for Gaussian weights, minus the p-value for 0.02 times the weights."""
     x = generator(key).normal(size=4000)
     p_value = jax.jit(lambda x: test(x, margin=0.05).p_value)
     return float(p_value(jnp.asarray(x)) - p_value(jnp.asarray(0.02 * x)))
