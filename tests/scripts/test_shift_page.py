@@ -61,6 +61,8 @@ def test_shift_per_rate_is_of_the_whole_set(results):
             exact_of(r, "whole set")[epochs].mean() / rate for r in runs_of(results, **GROUP)
         ]
         np.testing.assert_allclose(found["values"], expected)
+    # At a constant rate, the shift per rate would say nothing that the shift does not say.
+    assert {record["schedule"] for record in results["findings"]["per_rate"]} == {"drops"}
 
 
 def test_movements_are_compared_by_paired_tests_that_count_each_other(results):
