@@ -66,6 +66,11 @@ def test_a_group_is_printed_in_a_line():
         apply, {"a": np.ones((3, 500)), "b": np.ones((500, 2))}, np.ones((1, 3))
     )
     assert str(groups) == "(<500 channels: <axis 1 of a>, <axis 0 of b, incoming>>,)"
+    norm = lambda p, x: jax.nn.standardize(x @ p["a"]) @ p["b"]  # noqa: E731
+    (group,) = coupled_channels(
+        norm, {"a": np.ones((3, 5)), "b": np.eye(5)}, np.ones((1, 3)), resize=True
+    )
+    assert str(group) == "<5 channels, normed: <axis 1 of a>, <axis 0 of b, incoming>>"
 
 
 def test_a_flattened_channel_is_every_channels_row_apart():

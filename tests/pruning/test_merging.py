@@ -328,6 +328,17 @@ def test_filters_are_averaged_without_the_gain_of_transposed_outputs():
     np.testing.assert_allclose(small["a"], [1.5, 6])
 
 
+def test_a_scale_that_makes_the_channels_is_no_gain():
+    """The one output of `w` has no channel of the group, so the channels are compared by `a`."""
+    apply = lambda p, x: jnp.tanh((x @ p["w"]) * p["a"][None]) @ p["b"]  # noqa: E731
+    params = {"w": np.ones((2, 1)), "a": np.array([1.0, 9, 2]), "b": np.array([[3.0], [4], [5]])}
+    x = np.ones((4, 2))
+    groups, keep = pruning.coupled_channels(apply, params, x), [np.array([True, True, False])]
+    small = merged(apply, params, groups, keep, [x])
+    np.testing.assert_allclose(small["a"], [1.5, 9])
+    np.testing.assert_allclose(small["b"][:, 0], [8, 4])
+
+
 def test_a_gain_ends_where_activations_are_added():
     """The scale `c` of the sum is no part of the gain, so `a` alone weights the filters."""
 

@@ -764,6 +764,15 @@ def test_of_several_states_each_may_be_whole_or_small():
                 np.testing.assert_allclose(a, b, rtol=1e-10)
 
 
+def test_a_state_of_one_sample_may_be_flattened():
+    add = lambda p, cache, x: cache.reshape(-1) + x @ p["w0"]  # noqa: E731
+    groups, keep = coupled_channels(lambda p, x: hidden(p, x) @ p["o"], MLP, X), [np.arange(8) < 3]
+    cache = np.arange(8.0)[None] + 1
+    run = resized(add, groups, keep, states=(cache,))
+    found = run(remove_channels(MLP, groups, keep), cache, X[0])
+    np.testing.assert_allclose(found, add(MLP, cache, X[0])[:3], rtol=1e-12)
+
+
 def test_what_a_scatter_writes_over_channels_decides_whether_they_are_zero():
     """If cos is written over channels, removed channels are not zero, because cos(0) is 1."""
 

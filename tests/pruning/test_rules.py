@@ -1,7 +1,7 @@
 """Tests of every rule: removal is exact up to rounding, and reports name channels that are kept."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -211,6 +211,10 @@ def attend(q, k, v, scale=0.5):
     return jnp.einsum("bhts,bshd->bthd", shares, v)
 
 
+def heads(h):
+    return h.reshape(5, 6, 2, 4)
+
+
 def heads_by_reshape(p, h, sizes=(-1, 4)):
     """Attention with two heads of width 4, by a reshape."""
     q, k, v = ((h @ p[name]).reshape(5, 6, *sizes) for name in "qkv")
@@ -329,6 +333,11 @@ CUT: dict[str, Case] = {
     "every other": whole(alternating, sizes=(N // 2,), out=N // 2),
     "parts": whole(chunks, sizes=(2, 4), out=6, plain=False),
     "roll": whole(lambda h: h + jnp.roll(jnp.exp(h), h.shape[-1] // 2, -1), sizes=(4,)),
+    "heads that are doubled 40 times": whole(
+        lambda h: reduce(lambda y, _: y + y, range(40), h.reshape(5, 6, -1, 4)).reshape(5, 6, -1),
+        sizes=(2,),
+    ),
+    "a reshaped number": whole(lambda h: h * jnp.full((2, 4), 3.0).reshape(1, 1, N), plain=False),
     "roll alone": whole(lambda h: jnp.roll(jnp.exp(h), 3, -1), plain=False),
     "simple recurrent": Case(recurrent, shapes={"h": (N, N)}),
     "written width": Case(partial(recurrent, width=N), shapes={"h": (N, N)}, plain=False),
@@ -677,6 +686,10 @@ KEPT: dict[str, tuple[Case, str]] = {
         whole(lambda h: self_product(jnp.minimum(h, -1.0)), sizes=(), out=6),
         "dot_general",
     ),
+    "heads of what is kept": (
+        Case(lambda p, h: heads(jax.nn.softmax(h)) + heads(h @ p["w"]), (), {"w": (N, N)}, out=4),
+        "reduce_max",
+    ),
     "one of two axes": (
         Case(
             lambda p, h: jnp.einsum("btc,chd->bthd", h, p["w"]).reshape(5, 6, -1),
@@ -730,6 +743,13 @@ RESIZED: dict[str, Case] = {
     "a sum of what is 1": whole(lambda h: h / jnp.exp(h).sum(-1, keepdims=True)),
     "a sum of what is 1 in a call": whole(
         lambda h: h / jax.checkpoint(jnp.exp)(h).sum(-1, keepdims=True), sizes=()
+    ),
+    "a sum of different numbers": whole(
+        lambda h: h / (jnp.exp(h) * jnp.arange(1.0, 1 + N)[None, None]).sum(-1, keepdims=True),
+        sizes=(),
+    ),
+    "a sum in a call of what is 1": whole(
+        lambda h: h / jax.checkpoint(lambda y: y.sum(-1, keepdims=True))(jnp.exp(h)), sizes=()
     ),
     "a sum over two axes": whole(lambda h: h / jnp.exp(h).sum((1, 2), keepdims=True)),
     "a sum of products": whole(

@@ -398,6 +398,34 @@ def test_a_tensor_ends_with_its_storage(last):
         np.testing.assert_array_equal(_pytorch._array(tensor, data), [[3, 5], [4, 6], [5, 7]])
 
 
+def test_a_tensor_has_at_most_the_elements_of_its_storage():
+    """With strides of zero, a tensor of one element in the file could fill the memory."""
+    storage = _pytorch._Storage("0", np.dtype(np.float32), 1)
+    tensor = _pytorch._Tensor(storage, 0, (4, 4), (0, 0))
+    with pytest.raises(WeightsError, match=r"\(4, 4\) must fit its storage of 1 elements"):
+        _pytorch._array(tensor, bytes(4))
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "said"),
+    [
+        ((1,) * 9, (1,) * 9, "at most 8 axes, each with a stride; got 9 and 9$"),
+        ((1, 2), (1,), "at most 8 axes, each with a stride; got 2 and 1$"),
+        ([1, 2], [2, 1], "a storage, an offset, a shape and strides$"),
+    ],
+)
+def test_a_tensor_has_a_stride_for_each_of_a_few_axes(shape, strides, said):
+    storage = _pytorch._Storage("0", np.dtype(np.float32), 8)
+    with pytest.raises(WeightsError, match=f"^a tensor must have {said}"):
+        _pytorch._tensor(storage, 0, shape, strides)
+
+
+def test_each_storage_of_the_older_format_belongs_to_a_tensor(tmp_path):
+    content = in_a_row({"a.weight": tensor(WEIGHT, "0", old=True)})
+    with pytest.raises(WeightsError, match="each storage must belong to a tensor"):
+        load(written(tmp_path, "a.pth", content))
+
+
 def test_a_storage_of_one_name_and_many_sizes_is_read_once(tmp_path):
     """If a storage were read once for each size, a small file could fill the memory."""
     few = {"a.weight": tensor(BIAS, "2", old=True), "b.weight": tensor(MATRIX, "1", old=True)}
@@ -519,9 +547,15 @@ def test_an_array_of_npz_whose_dtype_is_unknown_is_refused(tmp_path):
         load(tmp_path / "a.npz")
 
 
-def test_objects_in_npz_are_refused(tmp_path):
-    np.savez(tmp_path / "a.npz", a=np.array([KERNEL, None], object))
-    with pytest.raises(WeightsError, match=r"a.npy must hold the 2 elements .* bytes of object$"):
+@pytest.mark.parametrize(("kind", "dtype"), [("<f4", "float32"), ("|O", "object")])
+def test_arrays_of_npz_have_the_declared_size_and_no_objects(kind, dtype, tmp_path):
+    """Six elements of float32 take 24 bytes, and six pointers to objects take 48 bytes."""
+    header = {"descr": kind, "fortran_order": False, "shape": (2, 3)}
+    np.lib.format.write_array_header_1_0(file := io.BytesIO(), header)
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("a.npy", file.getvalue() + bytes(48))
+    said = f"a.npy must hold the 6 elements .*; it has 48 bytes of {dtype}$"
+    with pytest.raises(WeightsError, match=said):
         load(tmp_path / "a.npz")
 
 

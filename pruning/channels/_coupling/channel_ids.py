@@ -477,7 +477,7 @@ def together(zeros: Iterable[Zero]) -> Zero:
 
 def _either(first: Zero, second: frozenset[tuple[int, ...]]) -> Zero:
     """The parameters that must be zero to make at least one of two arrays zero."""
-    if first is None or second <= first:
+    if first is None:
         return second
     if len(first) * len(second) > MAX_TUPLES:
         return first

@@ -244,7 +244,7 @@ def _windows(eqn: Equation) -> dict[int, int]:
 def gather(eqn: Equation, sets: UnionFind, value: ChannelIds, indices: ChannelIds) -> Results:
     numbers, windows = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
     dropped = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
-    whole = [k not in dropped and axis.size == windows[k] for k, axis in enumerate(value.axes)]
+    whole = [axis.size == n for axis, n in zip(value.axes, windows, strict=True)]
     axes = sets.pin_others(value, lambda k: whole[k])
     sets.pin_others(indices, lambda k: False)
     result = [fixed(n) for n in shape_of(eqn.outvars[0])]

@@ -140,7 +140,7 @@ class Gains:
         """The gain after an equation that reads outputs of one kernel with the gain `gain`."""
         rule, side = rule_of(eqn), next(k for k, value in enumerate(values) if value is gain)
         leaves, variances = together([v for v in values if v.kernel is None])
-        after, added = NO_GAIN, len(values) == 2 and rule.signs[side : side + 1] == (1,)
+        after, added = NO_GAIN, rule.signs[side : side + 1] == (1,)
         addend = fact.shift if fact.once else None
         if shape_of(eqn.outvars[0]) != gain.array.shape:
             return after

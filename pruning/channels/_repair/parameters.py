@@ -167,7 +167,7 @@ def network_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> Network:
         facts.append(Fact(given, addend if makes_reals(eqn) else None, kernel))
         if facts[-1].shift is not None:
             sums.update({role.maker: number for role in roles if role.maker is not None})
-        first = roles[0] if roles and rule_of(eqn).rearranges else Role(given)
+        first = roles[0] if rule_of(eqn).rearranges else Role(given)
         alone, maker = first.alone, number if kernel else first.maker
         made_of = frozenset().union(*(role.made_of for role in roles if given))
         result = Role(given, addend if given else None, alone, maker, made_of)
