@@ -228,6 +228,20 @@ def test_a_group_may_lose_all_channels_where_they_are_set_to_zero():
         remove_channels(params, groups, keep)
 
 
+def test_multiples_are_one_or_one_for_each_group():
+    select = partial(select_layerwise, vectors([1, 2, 3], [4, 5, 6]), ratio=0.5)
+    assert lists(select(round_to=[1, 3])) == [[1, 2], [0, 1, 2]]
+    with pytest.raises(ValueError, match=r"^round_to must hold 2 numbers, one per group; got 3$"):
+        select(round_to=[1, 2, 3])
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("groups", "got"), [([1.0], "a list of float"), ({"a": 1}, "dict")])
+def test_groups_are_those_of_coupled_channels(groups, got):
+    with pytest.raises(TypeError, match=f"^groups must be a result of .*; got {got}$"):
+        channel_scores({"a": np.ones((2, 3))}, groups)
+
+
 def test_every_group_must_be_of_the_tree():
     """Groups of another network raise an error, even if the first group is from this network."""
 

@@ -475,6 +475,10 @@ READERS = {
         lambda p, h, x: lax.scan(lambda c, _: (c, c @ p["w"]), h, None, length=2)[1].sum(0),
         {"w"},
     ),
+    "sum behind a product of activations": (
+        lambda p, h, x: (h @ h.T) @ (h @ (p["w"] + p["v"])),
+        {"w", "v"},
+    ),
     "activations that a parameter chooses": (
         lambda p, h, x: jax.lax.cond(p["s"][0] > 0, jnp.tanh, jnp.sin, h) @ p["w"],
         {"w"},

@@ -163,6 +163,10 @@ def test_what_cannot_be_scored_is_refused():
         taylor_scores(params, groups, loss=lambda x, p: squared(apply)(p, x), batches=[x])
     with pytest.raises(ValueError, match=r"^loss.* must be one real float; got float\d+ of shape"):
         taylor_scores(params, groups, loss=apply, batches=[x])
+    with pytest.raises(
+        ValueError, match=r"^loss.* must be one real float; got int64 of shape \(\)"
+    ):
+        taylor_scores(params, groups, loss=lambda p, x: jnp.argmax(apply(p, x)), batches=[x])
 
     def looped(params, x):
         def body(x, w):

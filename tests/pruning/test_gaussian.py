@@ -135,6 +135,11 @@ def test_a_moment_of_any_order_needs_the_number_0_and_no_array_of_zeros():
             amoroso_moment(a, 1.0, 1.0, 1.0, 0.5)
 
 
+def test_an_amoroso_law_has_a_beta():
+    with pytest.raises(ValueError, match=r"^beta must not be 0; got 0$"):
+        amoroso_moment(0.0, 1.0, 1.0, 0, 2)
+
+
 def test_divergent_moments_are_infinite():
     assert amoroso_moment(0.0, 1.5, 1.5, -1, 2) == jnp.inf
     assert amoroso_moment(1.0, -1.5, 1.5, -1, 3) == -jnp.inf

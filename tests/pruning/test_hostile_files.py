@@ -261,9 +261,21 @@ def test_a_mapping_that_holds_itself_is_refused():
         load(tree)
 
 
+def deflated(content):
+    file = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as stored,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        for name in stored.namelist():
+            archive.writestr(name, stored.read(name))
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
+        (deflated(zipped(tensors(False))), "must not be compressed; some are compressed"),
         (zipped({"w": tensor(WEIGHT, "0", shape=(5, 2, 3))}), "8 axes, each .* got 3 and 4"),
         (zipped(tensors(False), byteorder=b"big"), "must be in little-endian order"),
         (zipped({}, **{"b/data.pkl": b""}), "must hold one data.pkl; it holds 2"),

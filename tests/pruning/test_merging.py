@@ -339,6 +339,21 @@ def test_a_scale_that_makes_the_channels_is_no_gain():
     np.testing.assert_allclose(small["b"][:, 0], [8, 4])
 
 
+def test_scaled_outputs_may_be_read_twice():
+    """The gain `a` is complete before both readers, so `a` weights the filters."""
+
+    def apply(p, x):
+        h = (x @ p["w"]) * p["a"][None]
+        return (jnp.tanh(h) + jnp.sin(h)) @ p["b"]
+
+    params = {"w": np.array([[1.0, 3, 90]]), "a": np.array([2.0, 1, 9]), "b": np.ones((3, 2))}
+    x = np.ones((4, 1))
+    groups, keep = pruning.coupled_channels(apply, params, x), [np.array([True, False, True])]
+    small = merged(apply, params, groups, keep, [x])
+    np.testing.assert_allclose(small["a"], [1.5, 9])
+    np.testing.assert_allclose(small["w"], [[2.5 / 1.5, 90]])
+
+
 def test_a_gain_ends_where_activations_are_added():
     """The scale `c` of the sum is no part of the gain, so `a` alone weights the filters."""
 

@@ -116,6 +116,8 @@ def test_training_is_seen_if_the_momentum_is_an_input():
 
 UNREAD = {
     "a layer": lambda p, h: h @ p["c"] + p["bias"][None],
+    "a layer of the mean": lambda p, h: h.mean(0) @ p["c"] + p["bias"],
+    "one rounded sample": lambda p, h: jax.lax.reduce_precision(h[0], 8, 7) + p["bias"],
     "a product with the mean": lambda p, h: p["bias"] * h.mean(0),
     "one sample beside the mean": lambda p, h: h.mean(0) * h[0] + p["bias"],
 }

@@ -333,6 +333,14 @@ CUT: dict[str, Case] = {
     "every other": whole(alternating, sizes=(N // 2,), out=N // 2),
     "parts": whole(chunks, sizes=(2, 4), out=6, plain=False),
     "roll": whole(lambda h: h + jnp.roll(jnp.exp(h), h.shape[-1] // 2, -1), sizes=(4,)),
+    "heads that are mixed": Case(
+        lambda p, h: jnp.einsum("bthd,hk->btkd", jnp.exp(h).reshape(5, 6, -1, 4), p["w"]).reshape(
+            5, 6, -1
+        ),
+        (2, 3),
+        {"w": (2, 3)},
+        out=12,
+    ),
     "heads that are doubled 40 times": whole(
         lambda h: reduce(lambda y, _: y + y, range(40), h.reshape(5, 6, -1, 4)).reshape(5, 6, -1),
         sizes=(2,),
@@ -357,6 +365,9 @@ CUT: dict[str, Case] = {
     ),
     "relu to six": whole(lambda h: self_product(jax.nn.relu6(h)), out=6),
     "silu by hand": whole(lambda h: self_product(h / (1 + jnp.exp(-h))), out=6),
+    "a transposed divisor": whole(
+        lambda h: self_product(h / jnp.cos(h.swapaxes(0, 1)).swapaxes(0, 1)), out=6
+    ),
     "a divisor of branches": Case(
         lambda p, h: self_product(h / (-2 * lax.cond(p["t"][0] > 9, jnp.exp, jnp.cosh, h))),
         shapes={"t": (1,)},
