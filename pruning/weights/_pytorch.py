@@ -6,7 +6,6 @@ Objects that need other functions or types are left out with a warning.
 """
 
 import io
-import struct
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -150,10 +149,9 @@ def _in_a_row(file: io.BufferedReader, path: Path, max_bytes: int) -> Mapping:
     sizes = {s.key: s.size * s.dtype.itemsize for s in storages if type(s) is _Storage}
     starts = {}
     for key in keys:
-        (count,) = struct.unpack("<q", file.read(8))
-        if type(key) is not str or key not in sizes or count < 0:
+        if type(key) is not str or key not in sizes:
             raise WeightsError("each storage must belong to a tensor; one storage does not")
-        starts[key] = file.tell()
+        starts[key] = file.seek(8, io.SEEK_CUR)  # after the number of elements
         file.seek(sizes[key], io.SEEK_CUR)
     check_bytes(path.name, path.stat().st_size, max_bytes)
     data = memoryview(path.read_bytes())

@@ -113,6 +113,13 @@ LEFT: dict[str, Callable[[dict, jax.Array], jax.Array]] = {
         product(p, x) * jnp.cumsum(jnp.broadcast_to(p["a"], (5, 4)), 0)
     ),
     "a divisor": lambda p, x: p["a"][None] / product(p, x),
+    "scaled by activations before": lambda p, x: product(p, x) * jnp.tanh(x[:, :1]) * p["a"][None],
+    "weights as an image": lambda p, x: (
+        p["a"][None, None, :3]
+        * lax.conv_general_dilated(
+            p["w"][None], x[:4][None], (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC")
+        )
+    ),
     "flattened": lambda p, x: product(p, x).reshape(-1) * p["a"][0],
     "complex outputs": lambda p, x: (
         x.astype(complex) @ p["w"].astype(complex) * p["a"].astype(complex)[None]

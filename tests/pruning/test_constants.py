@@ -239,6 +239,20 @@ def test_what_depends_on_the_inputs_is_no_constant(words):
     jax.tree.map(np.testing.assert_array_equal, folded, params)
 
 
+def test_what_an_input_multiplies_is_no_constant():
+    def apply(p, x):
+        h = jax.nn.relu(x @ p["a"] + p["bias a"][None]) * x[:, :1]
+        return h @ p["b"] + p["bias b"][None]
+
+    params, x = (
+        drawn(**{"a": (3, 6), "bias a": 6, "b": (6, 2), "bias b": 2}),
+        RNG.normal(3, 5, (4, 3)),
+    )
+    groups = coupled_channels(apply, params, x)
+    found = fold_constants(apply, params, groups, [np.arange(6) < 4], x)
+    jax.tree.map(np.testing.assert_array_equal, found, params)
+
+
 def test_what_a_mask_among_the_inputs_chooses_is_no_constant():
     def apply(p, x, mask):
         h = jnp.where(mask[:, None], jax.nn.relu(x @ p["a"] + p["bias a"][None]), 0.0)

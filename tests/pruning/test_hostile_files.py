@@ -261,11 +261,11 @@ def test_a_mapping_that_holds_itself_is_refused():
         load(tree)
 
 
-def deflated(content):
+def recompressed(content, method=zipfile.ZIP_DEFLATED):
     file = io.BytesIO()
     with (
         zipfile.ZipFile(io.BytesIO(content)) as stored,
-        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+        zipfile.ZipFile(file, "w", method) as archive,
     ):
         for name in stored.namelist():
             archive.writestr(name, stored.read(name))
@@ -275,7 +275,7 @@ def deflated(content):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (deflated(zipped(tensors(False))), "must not be compressed; some are compressed"),
+        (recompressed(zipped(tensors(False))), "must not be compressed; some are compressed"),
         (zipped({"w": tensor(WEIGHT, "0", shape=(5, 2, 3))}), "8 axes, each .* got 3 and 4"),
         (zipped(tensors(False), byteorder=b"big"), "must be in little-endian order"),
         (zipped({}, **{"b/data.pkl": b""}), "must hold one data.pkl; it holds 2"),
@@ -283,6 +283,12 @@ def deflated(content):
 )
 def test_archives_of_tensors_that_do_not_fit_are_refused(content, said, tmp_path):
     assert re.search(said, refused(written(tmp_path, "a.pt", content)))
+
+
+def test_entries_of_archives_are_stored_or_deflated(tmp_path):
+    np.savez(file := io.BytesIO(), w=WEIGHT)
+    content = recompressed(file.getvalue(), zipfile.ZIP_BZIP2)
+    assert "w.npy must be stored or deflated; it is" in refused(written(tmp_path, "a.npz", content))
 
 
 def test_keras_files_need_h5py(monkeypatch, tmp_path):

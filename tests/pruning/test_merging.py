@@ -354,6 +354,16 @@ def test_scaled_outputs_may_be_read_twice():
     np.testing.assert_allclose(small["w"], [[2.5 / 1.5, 90]])
 
 
+def test_activations_that_multiply_outputs_are_no_gain():
+    apply = lambda p, x: jnp.tanh((x @ p["w"]) * jnp.tanh(x @ p["v"])) @ p["b"]  # noqa: E731
+    params = {"w": np.array([[1.0, 3, 90]]), "v": np.array([[1.0, 2, 9]]), "b": np.ones((3, 2))}
+    x = np.ones((4, 1))
+    groups, keep = pruning.coupled_channels(apply, params, x), [np.array([True, False, True])]
+    small = merged(apply, params, groups, keep, [x])
+    np.testing.assert_allclose(small["w"], [[2, 90]])
+    np.testing.assert_allclose(small["v"], [[1.5, 9]])
+
+
 def test_a_gain_ends_where_activations_are_added():
     """The scale `c` of the sum is no part of the gain, so `a` alone weights the filters."""
 

@@ -558,6 +558,10 @@ KEPT: dict[str, tuple[Case, str]] = {
                 "dot_general",
                 lambda t, h: lax.cond(t, lambda: h, lambda: jnp.exp(h)),
             ),
+            "twice a divisor of two branches": (
+                "dot_general",
+                lambda t, h: 2.0 * lax.cond(t, lambda: h, lambda: jnp.exp(h)),
+            ),
             "a divisor of two factors": (
                 "div",
                 lambda t, h: h * lax.cond(t, lambda: jnp.exp(h), lambda: jnp.exp(-h)),

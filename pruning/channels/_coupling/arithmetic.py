@@ -175,7 +175,7 @@ def fourier(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
 def reduce_window(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     params, shape = eqn.params, shape_of(eqn.outvars[0])
     names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
-    windows = [params.get(name) or (1,) * len(shape) for name in names]
+    windows = [params[name] for name in names]
     single = [
         all(sizes[k] == 1 for sizes in windows) and tuple(params["padding"][k]) == (0, 0)
         for k in range(len(shape))

@@ -76,7 +76,7 @@ def start_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
         return None
     for side in (1, 0):
         linear = linear_of(eqn, side)
-        if linear is None or not values[side].leaves or values[1 - side].given:
+        if linear is None or not values[side].leaves:
             continue
         of_kernel, of_result = linear.output_axes()
         if len(of_kernel) == 1:
