@@ -301,7 +301,7 @@ def _groups(
         reasons = ["exclude matches all layers that make such channels: exclude fewer layers"]
         if not groups:
             reasons = _reasons(fixed_channels(apply, params, *inputs, resize=resize)) or [UNREAD]
-        if not resize and excluding(coupled_channels(apply, params, *inputs, resize=True), names):
+        if excluding(coupled_channels(apply, params, *inputs, resize=True), names):
             reasons.append(RESIZE)
         raise ValueError("; ".join([NOTHING, *reasons]))
     return left

@@ -113,6 +113,7 @@ LEFT: dict[str, Callable[[dict, jax.Array], jax.Array]] = {
         product(p, x) * jnp.cumsum(jnp.broadcast_to(p["a"], (5, 4)), 0)
     ),
     "a divisor": lambda p, x: p["a"][None] / product(p, x),
+    "a product of activations": lambda p, x: (x @ x.T) * p["a"][0],
     "scaled by activations before": lambda p, x: product(p, x) * jnp.tanh(x[:, :1]) * p["a"][None],
     "weights as an image": lambda p, x: (
         p["a"][None, None, :3]

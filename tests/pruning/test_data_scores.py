@@ -167,6 +167,8 @@ def test_what_cannot_be_scored_is_refused():
         ValueError, match=r"^loss.* must be one real float; got int64 of shape \(\)"
     ):
         taylor_scores(params, groups, loss=lambda p, x: jnp.argmax(apply(p, x)), batches=[x])
+    with pytest.raises(ValueError, match=r"^loss.* must be one real float; got tuple\b"):
+        taylor_scores(params, groups, loss=lambda p, x: (apply(p, x).sum(), 0), batches=[x])
 
     def looped(params, x):
         def body(x, w):

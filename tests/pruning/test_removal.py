@@ -742,6 +742,14 @@ def test_a_tree_that_does_not_fit_is_refused(mlp):
         mask_channels(params, [*groups, *others], keep * 2)
 
 
+def test_masks_of_groups_of_one_size_may_be_one_array(mlp):
+    params, groups = mlp
+    keep = np.arange(6) > 2
+    forms: list[Any] = [keep[None], [keep]]
+    found, expected = (remove_channels(params, groups, form) for form in forms)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
 def test_names_that_fit_twice_are_refused():
     def apply(params, x):
         return x @ params["a"]["w"] @ params["b"]["w"]
