@@ -167,8 +167,9 @@ def test_what_cannot_be_scored_is_refused():
         ValueError, match=r"^loss.* must be one real float; got int64 of shape \(\)"
     ):
         taylor_scores(params, groups, loss=lambda p, x: jnp.argmax(apply(p, x)), batches=[x])
+    two_results: Any = lambda p, x: (apply(p, x).sum(), 0)  # noqa: E731
     with pytest.raises(ValueError, match=r"^loss.* must be one real float; got tuple\b"):
-        taylor_scores(params, groups, loss=lambda p, x: (apply(p, x).sum(), 0), batches=[x])
+        taylor_scores(params, groups, loss=two_results, batches=[x])
 
     def looped(params, x):
         def body(x, w):
