@@ -702,7 +702,11 @@ KEPT: dict[str, tuple[Case, str]] = {
         "dot_general",
     ),
     "heads of what is kept": (
-        Case(lambda p, h: heads(jax.nn.softmax(h)) + heads(h @ p["w"]), (), {"w": (N, N)}, out=4),
+        Case(
+            lambda p, h: (heads(jax.nn.softmax(h)) + heads(h @ p["w"])).reshape(5, 6, -1),
+            (),
+            {"w": (N, N)},
+        ),
         "reduce_max",
     ),
     "one of two axes": (
