@@ -57,6 +57,11 @@ def test_the_limit_of_the_address_space_in_force_is_checked(hard, monkeypatch):
         ),
         (OSError("odd"), 2, "error: a file of the run must be usable; odd"),
         (MemoryError(), 2, "error: there must be enough memory for this command; it ran out\n"),
+        (
+            MemoryError("8 GiB are needed"),
+            2,
+            "error: there must be enough memory for this command; it ran out; 8 GiB are needed\n",
+        ),
     ],
 )
 def test_each_end_is_one_line_and_a_status(error, status, line, capsys):

@@ -337,3 +337,14 @@ def test_the_label_of_a_figure_is_no_html():
     escaped = "&lt;b onload=&quot;a&quot;&gt;&amp;"
     assert f'aria-label="{escaped}"' in page
     assert f"<title>{escaped}</title>" in page
+
+
+def test_no_two_panels_share_an_id():
+    def paint(axes):
+        axes.plot([1, 2], [3, 4], marker="o")
+
+    drawn = [plots.draw(paint, name=n, title="loss", xlabel="epoch") for n in ("a", "b")]
+    first, second = (set(re.findall(r'\bid="([^"]*)"', svg)) for svg in drawn)
+    assert first
+    assert first.isdisjoint(second)
+    assert len(first) == len(second)

@@ -76,14 +76,15 @@ def test_no_two_parts_of_a_run_draw_the_same(monkeypatch):
     assert len(drawn) == len(set(drawn)) == 2 * 2 * program.steps * 2
 
 
-def test_every_part_of_every_step_has_a_key_of_its_own(monkeypatch):
+def test_every_part_of_every_step_has_a_key_of_its_own_and_counts_once(monkeypatch):
     """In epochs of two steps, two seeds take three steps, each of two accumulated parts."""
-    keys = []
+    keys, losses, parts = [], [], itertools.count(1.0)
     of_images = {"count": 9, "batch": lambda arrays, step, size: (jnp.ones((size, 1)),) * 2}
     draw = lambda key, count: keys.append(jax.random.key_data(key).tolist())  # noqa: E731
     loader: Any = SimpleNamespace(**of_images, draw=draw)
-    gradient_of = lambda params, statistics, x, y, draws: (0.0, statistics, params)  # noqa: E731
-    monkeypatch.setattr(step, "_gradient", lambda *_: gradient_of)
+    monkeypatch.setattr(
+        step, "_gradient", lambda *_: lambda w, old, x, y, draws: (next(parts), old, w)
+    )
     monkeypatch.setattr(step, "_split", lambda batch, count, mesh: [batch] * count)
     recipe, optimizer = replace(SMALL, batch_size=4, accumulate=2), optax.sgd(0.1)
     take: Any = step.train_step(recipe, loader, optimizer, None, trainer.mesh_of(1), 1)  # pyright: ignore[reportArgumentType]
@@ -92,7 +93,10 @@ def test_every_part_of_every_step_has_a_key_of_its_own(monkeypatch):
         state = step.State(w, (), optimizer.init(w), jnp.int32(0), jnp.float32(0))
         for _ in range(3):
             state = take(state, (), seed)
+            losses.append(float(state.loss))
     assert len(keys) == len({*map(tuple, keys)}) == 2 * 3 * 2
+    # The mean losses of the steps are 1.5 and 3.5, 5.5 and so on; each epoch adds up its own.
+    assert losses == [1.5, 1.5 + 3.5, 5.5, 7.5, 7.5 + 9.5, 11.5]
 
 
 def test_every_device_has_the_same_state_though_each_normalizes_its_own_group():
