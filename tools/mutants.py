@@ -214,7 +214,7 @@ def files_of_tests(path: Path) -> list[Path]:
 
 
 def files_of_commands(path: Path) -> list[Path]:
-    """The test files of the commands that import a module, directly or indirectly."""
+    """The test files of all commands that import the module `path`, directly or indirectly."""
     imported = {path: set(imports(path)) for path in FOLDERS["scripts"].rglob("*.py")}
     reached = {}
     for command in FOLDERS["scripts"].glob("*.py"):

@@ -74,8 +74,8 @@ def is_odd(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
     more than 7 samples, the spread is smaller. In a batch with equal norms and equal angles, the
     spread after a layer is at least 71.4°.
 
-    In the recentering tree, both the smallest and the largest sample are often long, so no sample
-    is odd.
+    In the recentering tree, the smallest and the largest sample often both have large norms, so no
+    single sample is the odd point.
 
     Raises:
       ValueError: There are fewer than 3 samples.

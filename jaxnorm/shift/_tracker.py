@@ -58,8 +58,8 @@ def layer_shift(
       exact: The number of first samples from which the distance of all channels together and its
         bounds are computed. If `before` has fewer samples, all are used. The time grows with the
         second to third power of `exact`: 400 samples take 30 ms, and 4,000 samples take some
-        seconds. The field `baseline` compares two halves of the `exact` samples, so `baseline` is
-        slightly larger than a baseline from all samples.
+        seconds. The field `baseline` is the distance between two halves of the `exact` samples.
+        Two sets of all samples would have a slightly smaller distance.
 
     Raises:
       ValueError: `exact` is below 2, or `emd_1d` would raise an error for the samples.

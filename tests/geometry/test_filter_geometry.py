@@ -102,7 +102,7 @@ def test_norms_deviate_by_less_than_their_envelope():
     v = np.random.default_rng(0).normal(size=(200, 64, 36))
     error = abs(np.linalg.norm(v, axis=2) - float(gaussian_filter_geometry(36).norm_mean))
     assert np.mean(error.max(1) > norm_envelope(64)) <= 0.05
-    # `norm_envelope(64)` is 3.96, so the largest error is more than half of 3.96.
+    # The largest error exceeds half of the bound 3.96, so the bound is not much too large.
     assert error.max() > 2
 
 

@@ -143,8 +143,8 @@ MESHES = {
     "explicit": jax.make_mesh((8,), ("data",)),
     "auto": jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,)),
 }
-# Cases with samples over Explicit axes, which raise more errors than Auto axes, are fast tests. All
-# other cases are slow tests.
+# Explicit axes raise more errors than Auto axes, so cases that shard samples over Explicit axes are
+# fast tests. All other cases are slow tests.
 each_mesh = pytest.mark.parametrize(
     "mesh",
     [

@@ -227,7 +227,7 @@ def test_wanda_of_flattened_maps_sums_all_rows_of_a_channel():
 
 @pytest.mark.parametrize("channels_first", [False, True])
 def test_wanda_of_a_grouped_convolution_by_loops(channels_first):
-    """Channel c of both feature groups is removed at once, so its scores in both are added."""
+    """Channel c is removed from both feature groups together, so its two scores are added."""
     rng = np.random.default_rng(6)
     params = {"a": rng.normal(size=(3, 4)), "w": rng.normal(size=(3, 3, 2, 6))}
     x = rng.normal(3, 5, size=(5, 4, 4, 3))

@@ -187,7 +187,7 @@ def test_bounds_are_means_over_layers_and_seeds(monkeypatch):
         "learning_rate": [0.1] * 4,
     }
     shift_page._bound_panels(results)
-    (axes,) = drawn.values()  # only runs whose rate drops have a panel
+    (axes,) = drawn.values()  # only runs with drops of the learning rate have a panel
     base, exact = (y_of(line) for line in axes.get_lines())
     np.testing.assert_allclose(exact, [4, 8, 12, 16])
     np.testing.assert_allclose(base, [1] * 4)

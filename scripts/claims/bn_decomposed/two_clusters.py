@@ -82,7 +82,7 @@ def _() -> Cases:
 
 
 def _share_of_unbalanced_rows(key: Array, i: int, j: int) -> float:
-    """How often samples i and j of 6 are in one cluster of a neuron in layer 9.
+    """How often two of 6 samples, i and j, are in one cluster of a neuron in layer 9.
 
     The result is a share of the neurons that separate one sample from the other 5 samples.
     """

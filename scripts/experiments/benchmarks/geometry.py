@@ -102,7 +102,7 @@ def trees() -> list[Pair]:
 
 
 def maps() -> list[Pair]:
-    """Maps for any activation: their time for ReLU, compared with the time of ReLU's closed form.
+    """The time of maps for any activation, at ReLU, compared with the time of ReLU's closed form.
 
     The programs of the first pair map one cosine through many layers. The programs of the second
     pair map a Gram matrix through one layer.

@@ -251,7 +251,7 @@ def bytes_read_by_instruction(program: Program, i: Instruction, name: str, whole
     if i.op in ("slice", "dynamic-slice") or (i.op == "gather" and i.operands[0] == name):
         return array_bytes(i.shape)
     if i.op in ("dynamic-update-slice", "scatter") and is_first_only:
-        return 0  # the operand is updated in place, and the update counts as written
+        return 0  # updated in place: only the update is written
     if i.op == "fusion":
         return sum(
             bytes_read_by_fusion(program, program.callee(i), index, whole)
