@@ -297,7 +297,6 @@ def test_draws_are_the_same_inside_any_mesh(key, kind, shape):
             monte_carlo(skewed_pair, key, 100, devices=jax.devices()[:2])
         alone = monte_carlo(skewed_pair, key, 100, devices=jax.devices()[:1])
     assert_same(alone, functions[monte_carlo])
-    assert alone.mean.sharding.device_set == {jax.devices()[0]}
 
 
 @pytest.mark.parametrize("varying", ["keys", "numbers"])
