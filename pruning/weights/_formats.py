@@ -21,6 +21,7 @@ from pruning.weights._limits import (
     INDEX,
     PiecewiseReader,
     WeightsError,
+    bytes_of,
     check_bytes,
     entry,
     file_bytes,
@@ -107,7 +108,7 @@ def npz(path: Path, max_bytes: int) -> Mapping:
             raise WeightsError(f"the file must hold at most {limit} arrays; it has {len(names)}")
         for name in names:
             data = entry(archive, name, max_bytes)
-            max_bytes -= data.getbuffer().nbytes
+            max_bytes -= bytes_of(data).size
             arrays[name.removesuffix(".npy")] = _npy(data, name)
     return traverse_util.unflatten_dict(arrays, sep="/")
 
@@ -119,7 +120,7 @@ def _npy(data: io.BytesIO, name: str) -> np.ndarray:
     if version != (1, 0):
         read = np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(data)
-    rest = data.getbuffer()[data.tell() :]
+    rest = bytes_of(data)[data.tell() :]
     size = n_elements(shape)
     if dtype.hasobject or min(shape, default=0) < 0 or size * dtype.itemsize != len(rest):
         raise WeightsError(

@@ -18,6 +18,7 @@ from pruning.weights._limits import (
     MAX_DEPTH,
     PiecewiseReader,
     WeightsError,
+    bytes_of,
     check_bytes,
     entry,
     max_arrays,
@@ -31,7 +32,7 @@ HEAP = re.compile(rb"GCOL\x01\0\0\0(.{8})", re.DOTALL)
 def keras(path: Path, max_bytes: int) -> Mapping:
     with PiecewiseReader(path) as file, ZipFile(file) as archive:
         content = entry(archive, "model.weights.h5", max_bytes)
-    return _h5(content, path.stat().st_size, max_bytes - content.getbuffer().nbytes)
+    return _h5(content, path.stat().st_size, max_bytes - bytes_of(content).size)
 
 
 def h5(path: Path, max_bytes: int) -> Mapping:
@@ -46,7 +47,7 @@ def _h5(file: Path | io.BytesIO, size: int, max_bytes: int) -> Mapping:
     root: Any
     with h5py.File(file, "r") as root:
         arrays = _arrays(h5py, root, _datasets(h5py, root, size), size, max_bytes)
-        content = file.read_bytes() if isinstance(file, Path) else file.getbuffer()
+        content = file.read_bytes() if isinstance(file, Path) else bytes_of(file)
         layers = _layer_names(_weights_group(h5py, root), content, max_bytes)
     position = {name: i for i, name in enumerate(layers)}
     first = {name: position.get(name.split(".")[0], len(position)) for name in arrays}
@@ -136,7 +137,7 @@ def _weights_group(h5py: Any, root: Any) -> Any:
     return root["model_weights"]
 
 
-def _layer_names(group: Any, content: bytes | memoryview, max_bytes: int) -> list[str]:
+def _layer_names(group: Any, content: bytes | np.ndarray, max_bytes: int) -> list[str]:
     """The names of the layers in order.
 
     HDF5 may store each name in a heap of strings. The check of the total size assumes that all
@@ -144,7 +145,8 @@ def _layer_names(group: Any, content: bytes | memoryview, max_bytes: int) -> lis
     """
     if "layer_names" not in group.attrs:
         return []
-    heaps = [int.from_bytes(size, "little") for size in HEAP.findall(content)]
+    buffer = memoryview(content)  # pyright: ignore[reportArgumentType]
+    heaps = [int.from_bytes(size, "little") for size in HEAP.findall(buffer)]
     count = n_elements(group.attrs.get_id("layer_names").shape)
     check_bytes("layer_names", count * max(heaps, default=1000), max_bytes)
     names = group.attrs["layer_names"]

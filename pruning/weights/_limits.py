@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
+import numpy as np
+
 INDEX = ".safetensors.index.json"  # The end of the file name of an index of shards.
 MAX_DEPTH = 64  # The largest depth of a tree of arrays.
 MAX_INTEGER_KEY = 2**60
@@ -91,6 +93,15 @@ def entry(archive: ZipFile, name: str, limit: int) -> io.BytesIO:
         shutil.copyfileobj(file, content, 2**20)
     content.seek(0)
     return content
+
+
+def bytes_of(content: io.BytesIO) -> np.ndarray:
+    """The bytes of `content` as an array, without a copy.
+
+    An error refers to the buffers of the functions that failed. When Python 3.13 collects an error
+    that refers to a `memoryview` of an `io.BytesIO`, Python prints a `BufferError`.
+    """
+    return np.frombuffer(content.getbuffer(), np.uint8)
 
 
 def check_bytes(name: str, size: int, limit: int) -> None:

@@ -21,6 +21,7 @@ from pruning.weights._interpreter import Function, Interpreter, Unknown, diction
 from pruning.weights._limits import (
     PiecewiseReader,
     WeightsError,
+    bytes_of,
     check_bytes,
     entry,
     max_names,
@@ -124,9 +125,9 @@ def _zipped(archive: ZipFile, path: Path, max_bytes: int) -> Mapping:
     interpreter = _interpreter(path)
     tree = interpreter.load(entry(archive, pickles[0], interpreter.max_bytes))
 
-    def content(key: str) -> memoryview:
+    def content(key: str) -> np.ndarray:
         nonlocal max_bytes
-        data = entry(archive, f"{prefix}data/{key}", max_bytes).getbuffer()
+        data = bytes_of(entry(archive, f"{prefix}data/{key}", max_bytes))
         max_bytes -= len(data)
         return data
 
@@ -158,7 +159,9 @@ def _in_a_row(file: io.BufferedReader, path: Path, max_bytes: int) -> Mapping:
     return _arrays(tree, lambda key: bytes(data[starts[key] :][: sizes[key]]), path.name)
 
 
-def _arrays(tree: Any, content: Callable[[str], bytes | memoryview], file: str) -> Mapping:
+def _arrays(
+    tree: Any, content: Callable[[str], bytes | memoryview | np.ndarray], file: str
+) -> Mapping:
     """The tensors of a file as arrays by name.
 
     Objects that cannot be read are left out. A warning names up to five of the left-out objects.
@@ -180,7 +183,7 @@ def _arrays(tree: Any, content: Callable[[str], bytes | memoryview], file: str) 
     return arrays
 
 
-def _array(tensor: _Tensor, data: bytes | memoryview) -> np.ndarray:
+def _array(tensor: _Tensor, data: bytes | memoryview | np.ndarray) -> np.ndarray:
     dtype = tensor.storage.dtype
     flat = np.frombuffer(data, dtype, len(data) // dtype.itemsize)
     if n_elements(tensor.shape) == 0:
