@@ -7,7 +7,6 @@ The rows of `REFUSED` have a value for each reason to refuse it, and a part of t
 
 import math
 from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -320,12 +319,6 @@ def test_a_right_argument_is_accepted(name):
     assert ACCEPTED.keys() == REFUSED.keys()
     for value in ACCEPTED[name]:
         REFUSED[name][0](value)
-
-
-def test_a_path_is_a_text_or_a_path():
-    assert internal.as_path("out/net", "path") == internal.as_path(Path("out/net"), "path")
-    with pytest.raises(TypeError, match="path must be a path, such as 'out/net'; got int"):
-        internal.as_path(3, "path")
 
 
 def test_under_jit_only_types_and_shapes_are_checked():

@@ -166,6 +166,14 @@ def test_nothing_is_folded_for_channels_before_a_divisor():
     jax.tree.map(np.testing.assert_array_equal, found, params)
 
 
+def folded_into(name, apply, params, *, kept):
+    """The constant that is added to one array if each group keeps its first `kept` channels."""
+    x = RNG.normal(3, 5, (4, 3))
+    groups = coupled_channels(apply, params, x)
+    keep = [np.arange(group.size) < kept for group in groups]
+    return fold_constants(apply, params, groups, keep, x)[name] - params[name]
+
+
 def test_constants_are_folded_beside_a_product_of_activations():
     """Each row of the attention weights sums to 1, so the values lose the same constant."""
 
@@ -174,12 +182,8 @@ def test_constants_are_folded_beside_a_product_of_activations():
         return jax.nn.softmax(q @ q.T) @ (h @ p["b"] + p["bias b"][None])
 
     params = drawn(**{"a": (3, 6), "bias a": 6, "b": (6, 2), "bias b": 2, "c": (3, 5)})
-    x = RNG.normal(3, 5, (4, 3))
-    groups = coupled_channels(apply, params, x)
-    keep = [np.arange(group.size) < 5 for group in groups]
-    found = fold_constants(apply, params, groups, keep, x)["bias b"] - params["bias b"]
-    expected = np.maximum(params["bias a"], 0)[5] * params["b"][5]
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    lost = np.maximum(params["bias a"], 0)[5] * params["b"][5]
+    np.testing.assert_allclose(folded_into("bias b", apply, params, kept=5), lost, rtol=1e-9)
 
 
 def test_constants_beside_channels_before_a_divisor_are_folded():
@@ -192,12 +196,8 @@ def test_constants_beside_channels_before_a_divisor_are_folded():
 
     params = drawn(**{"a": (3, 6), "bias a": 6, "bias by": 6, "b": (6, 2), "bias": 2})
     params |= drawn(**{"c": (3, 5), "bias c": 5, "d": (5, 2)})
-    x = RNG.normal(3, 5, (4, 3))
-    groups = coupled_channels(apply, params, x)
-    keep = [np.arange(group.size) < 4 for group in groups]
-    found = fold_constants(apply, params, groups, keep, x)["bias"] - params["bias"]
-    expected = np.maximum(params["bias c"], 0)[4] * params["d"][4]
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    lost = np.maximum(params["bias c"], 0)[4] * params["d"][4]
+    np.testing.assert_allclose(folded_into("bias", apply, params, kept=4), lost, rtol=1e-9)
 
 
 def weight_normed(p, x, activation=jax.nn.relu):
