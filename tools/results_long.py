@@ -67,7 +67,7 @@ class Workspace(NamedTuple):
 
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Run the unfinished networks, or list all; the exit status is 1 if a command failed."""
+    """Train the unfinished networks, or list all; the exit status is 1 if a command failed."""
     workspace = Workspace(options.data_dir.resolve(), options.out.resolve(), has_accelerator())
     jobs = long_plan.jobs(accelerated=workspace.accelerated)
     if options.list:

@@ -102,7 +102,7 @@ def monte_carlo_moments(
     draws_per_key: int | None = None,
     devices: Sequence[Any] | None = None,
 ) -> SampleMoments:
-    """The result of `monte_carlo`, with the variance of the draws and its standard error.
+    """The result of `monte_carlo`, the variance of the draws, and that variance's standard error.
 
     The standard error of the variance is √((m₄ − m₂²)/n), where m₂ and m₄ are the central moments
     of the draws, merged as in Pébay (2008). The standard error of the variance is accurate if the

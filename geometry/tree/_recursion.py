@@ -44,8 +44,8 @@ class State(NamedTuple):
     """The neurons of the tree at one depth.
 
     Each layer multiplies heights by the number n of samples, so that no mean over samples needs a
-    division by n. The factors n are contained in the heights in `sums`, but not in the heights in
-    `slots`.
+    division by n. The heights in `sums` are multiplied by these factors n; the heights in `slots`
+    are not.
 
     Attributes:
       slots: The neurons of three or more values.

@@ -3,9 +3,10 @@
 The bounds hold for all inputs, and are similar to Theorems 3.1 to 3.3 of Huang and Yu. The outputs
 of a layer are in a ball of radius M around its bias. The distance between two outputs is at most L
 times the distance between their inputs. Let W be the earth mover distance W₁ of the layer's inputs
-at two moments of training. If the layer has equal parameters at both moments, W₁ of its outputs is
-at most min(2M, L W). Vectors are along the last axis: the features of a sample, of a pixel or of a
-token. If a sample consists of P vectors, the radius of its outputs is √P M, and L does not change.
+after two steps of training. If the layer has equal parameters after both steps, W₁ of its outputs
+is at most min(2M, L W). Vectors are along the last axis: the features of a sample, of a pixel or of
+a token. If a sample consists of P vectors, the radius of its outputs is √P M, and L does not
+change.
 
 M and L are the smallest numbers that hold for all inputs, unless the docstring of a function says
 otherwise. `scale` is the factor γ, one number per feature. The bias shifts all outputs equally, so

@@ -151,8 +151,8 @@ def prune(
     Raises:
       TypeError: `ratios` is not a sequence of numbers, `budget` is neither a number nor a sequence
         of numbers, or a given function does not take the arguments that it would get.
-      ValueError: `apply` runs the network in training mode, that is, computes new running
-        statistics and does not return them. Neither `ratios` nor `budget` is given, or both are.
+      ValueError: `apply` runs the network in training mode: it computes new running statistics
+        but does not return them. Neither `ratios` nor `budget` is given, or both are.
         The `ratios` are not ascending or do not lie in (0, 1). The budgets are not descending, are
         not positive, or are less than the cost of the network with the fewest channels. `cost` or
         `batch_sizes` is given with `ratios`. No channel can be removed, or the last ratio or budget

@@ -65,7 +65,7 @@ class Convolution(NamedTuple):
     def inputs(self, x: Array) -> Array:
         """The inputs as matrices with one row for each window.
 
-        In a row, the elements of a channel are next to each other.
+        Within each row, the elements of one channel are next to each other.
         """
         x = x.transpose(self.axes[0])
         edges = zip(self.padding, self.input_dilation, strict=True)

@@ -79,7 +79,7 @@ Equations = tuple[np.ndarray, np.ndarray]
 
 
 def equations(rows: Moments, center: Moments | None) -> Equations:
-    """The normal equations, about the means of `center` if `center` is given."""
+    """The normal equations; the means of `center` are subtracted first, if `center` is given."""
     if center is None:
         return rows.about(np.zeros_like(rows.x), np.zeros_like(rows.y))
     return rows.about(center.x, center.y)
@@ -130,7 +130,7 @@ def scale_outputs(
 
 
 def all_equations(first: Moments, held: Moments | None, shifted: bool) -> Equations:
-    """The normal equations of all rows, about the means of all rows if `shifted` is true."""
+    """The normal equations of all rows; if `shifted` is true, all rows' means are subtracted."""
     rows = first if held is None else merge((first, held))
     if not (np.isfinite(rows.xx).all() and np.isfinite(rows.xy).all()):
         raise ValueError("second moments must be finite; they have NaN or inf")

@@ -89,8 +89,8 @@ class Fact(NamedTuple):
 
     Attributes:
       given: Whether the equation computes only from parameters and constants.
-      addend: The parameter that is a term of the first result. If several parameters are terms,
-        `addend` is the first.
+      addend: The parameter that the equation adds to its first result, such as a bias. If the
+        equation adds several parameters, `addend` is the first.
       kernel: The kernel by which the equation multiplies activations.
       once: Whether no other equation reads the parameter of `addend` or of `kernel`.
     """

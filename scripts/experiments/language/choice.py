@@ -222,7 +222,8 @@ def rows(x: np.ndarray) -> np.ndarray:
 def influence(before: streams.Stream, after: streams.Stream) -> float:
     """The mean over tokens of 1 − cos of the angle by which a layer turns the residual stream.
 
-    If the influence is small, the layer changes little: Men et al. (2024), ShortGPT.
+    If the influence is small, the layer's output is close to its input:
+    Men et al. (2024), ShortGPT.
     """
     products = np.einsum("...c,...c->...", before, after)
     sizes = np.linalg.norm(before, axis=-1) * np.linalg.norm(after, axis=-1)

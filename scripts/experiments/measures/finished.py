@@ -23,8 +23,8 @@ class Finished:
         Args:
           path: A file in an existing folder; the file need not exist. With None, nothing is
             written.
-          settings: The settings that decide the parts; valid in JSON.
-          code: The source files that decide the parts, besides the files of the three packages.
+          settings: The settings on which the results depend; valid in JSON.
+          code: The source files on which the results depend, besides the files of the packages.
         """
         self.path = path
         self._fingerprint = digest(settings, [*packages(), *code])

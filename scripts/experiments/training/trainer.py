@@ -150,7 +150,7 @@ class Trainer:
         return self._init(self._seed_array(seeds))
 
     def batches(self, seeds: Seeds, epoch: int, step: int) -> Any:
-        """The batches of an epoch from step `step` on, as an argument of `advance`."""
+        """The batches of an epoch, starting at step `step`, in the form that `advance` takes."""
         return self._loader.epoch(self._seed_array(seeds), epoch, step)
 
     def advance(self, state: State, batches: Any, seeds: Seeds, count: int) -> State:
