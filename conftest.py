@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support import kept_programs, shape_checks
 from tools import slow_parts
 
-# All workers and subprocesses of this run and of the next run share the compiled programs.
+# All workers and subprocesses, of this run and of the next run, share one cache of programs.
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 OWN_CACHE = None if CACHE in os.environ else kept_programs.begin()
 if OWN_CACHE:
@@ -20,20 +20,21 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # compiling takes most of the time
 
-# The number of XLA's threads. With no more threads than devices, of which there are 8, devices that
-# call LAPACK in a loop would wait for each other forever.
+# XLA needs more threads than there are devices, here 8. Otherwise, devices that call LAPACK in a
+# loop wait for each other forever.
 os.environ.setdefault("NPROC", "16")
 
-# Fewer garbage collections save a fifteenth of the time, because tracing makes many small objects.
+# Python's garbage collector runs less often than by default, which saves a fifteenth of the time,
+# because tracing makes many small objects.
 gc.set_threshold(200_000, 20, 100)
 
-import jax  # noqa: E402, it reads the environment
+import jax  # noqa: E402, JAX reads the environment at import
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 
 from tests.support import ir_contexts  # noqa: E402
 
-# XLA's older emitters of loops, removed in JAX 0.11, compile in a third of the time. One thread
+# XLA's older loop emitters, which JAX 0.11 removed, compile in a third of the time. One thread
 # generates the code of a program, because the workers already use all cores.
 if jax.__version_info__ < (0, 11):
     os.environ.setdefault(
@@ -43,7 +44,7 @@ if jax.__version_info__ < (0, 11):
 shape_checks.begin()
 ir_contexts.begin()
 jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_num_cpu_devices", 8)  # for tests with several devices
+jax.config.update("jax_num_cpu_devices", 8)  # some tests need several devices
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
@@ -57,7 +58,7 @@ def pytest_addoption(parser):
     parser.addoption("--part", choices=slow_parts.NAMES, help="of the slow tests")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their marks
+@pytest.hookimpl(tryfirst=True)  # this hook runs before pytest selects tests by their marks
 def pytest_collection_modifyitems(config, items):
     items[:] = slow_parts.select(items, config.getoption("part"))
     for item in items:
@@ -73,14 +74,14 @@ def pytest_collect_file(file_path):
 
 
 def pytest_collection_finish():
-    # Modules and tests remain until the end, so the garbage collector need not visit them again.
+    # Modules and tests are needed until the end, so the garbage collector can skip them.
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
-    # JAX's caches of traced programs would take gigabytes, of which the next file needs little.
+    # JAX's caches of traced programs would grow to gigabytes, and the next file reuses little.
     TRACED.append(item)
     if len(TRACED) >= 400 and (nextitem is None or nextitem.path != item.path):
         TRACED.clear()

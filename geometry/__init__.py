@@ -62,5 +62,5 @@ from jaxnorm.internal import lazy_modules
 
 if typing.TYPE_CHECKING:
     from geometry import claims as claims
-else:  # hidden from type checkers, which would otherwise accept any name
+else:  # type checkers must not see `__getattr__`, or they would accept any name
     __getattr__, __dir__ = lazy_modules(__name__, {"claims": "geometry.claims"})

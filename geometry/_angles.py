@@ -21,9 +21,10 @@ from geometry._arguments import as_samples
 from jaxnorm import unit_vector
 from jaxnorm.internal import norm, replicate
 
-# Largest size of a block of pairwise differences, in bytes. All differences together have n² ·
+# The largest size of a block of pairwise differences, in bytes. All differences together have n² ·
 # features elements. On TPU and GPU, XLA fuses the differences with the norms and does not store
-# them. A CPU stores the differences, and is 2.5 times slower if a block exceeds its cache.
+# them. On a CPU, XLA stores the differences, and the norms are 2.5 times slower if a block exceeds
+# the cache.
 _BLOCK, _CPU_BLOCK = 2**26, 2**20
 
 

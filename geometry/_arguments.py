@@ -15,8 +15,8 @@ from jaxnorm.internal import (
     show,
 )
 
-# The tolerance of |gᵢⱼ − gⱼᵢ| in a Gram matrix, relative to its largest element, and the tolerance
-# of |cosine| − 1. The relative rounding error of bfloat16 is 0.004.
+# The tolerance of |gᵢⱼ − gⱼᵢ| in a Gram matrix, relative to the largest element of the matrix, and
+# the tolerance of |cosine| − 1. The relative rounding error of bfloat16 is 0.004.
 _ROUNDING = 0.01
 
 

@@ -44,7 +44,7 @@ if typing.TYPE_CHECKING:
     import geometry as geometry
     import pruning as pruning
     from jaxnorm import linen as linen, models as models, nnx as nnx, shift as shift
-else:  # hidden from type checkers, which would otherwise accept any name
+else:  # type checkers must not see `__getattr__`, or they would accept any name
     __getattr__, __dir__ = _lazy_modules(
         __name__,
         {name: f"jaxnorm.{name}" for name in ("linen", "models", "nnx", "shift")}

@@ -110,7 +110,7 @@ def _central(moments: Moments, count: Array, unit: Array) -> CentralMoments:
     """The central moments; the k-th moment is divided by the k-th power of `unit`."""
     var = moments.var / unit / unit
     constant = (moments.var == 0) & (jnp.isnan(moments.skewness) | (count == 0))
-    # If the variance underflowed, the third and fourth moments are unknown, and become NaN.
+    # If the variance underflowed to 0, the third and fourth moments are unknown, and become NaN.
     safe = jnp.where(constant, 1, jnp.where(var == 0, math.nan, var))
     third = jnp.where(constant, 0, moments.skewness) * safe**1.5
     fourth = jnp.where(constant, 0, moments.kurtosis) * safe**2

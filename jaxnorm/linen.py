@@ -80,7 +80,7 @@ class _RunningNorm(linen.Module):
             **_scale_and_bias(self, x, self.axis),
             eps=choose_eps(self.epsilon, self.eps),
             correction=self.correction,
-            # Linen may initialize the parameters with a single sample, and outside of vmap or
+            # A Linen model can be initialized with a single sample, and outside of vmap or
             # shard_map, where `axis_name` is unknown.
             groups=min(self.groups, 1) if self.is_initializing() else self.groups,
             axis_name=None if self.is_initializing() else self.axis_name,
@@ -241,7 +241,7 @@ class _Stateless(linen.Module):
     scale_init: Initializer = linen.initializers.ones
 
     def _apply(self, function: Callable[..., Array], x: Array, *parameters: Array) -> Array:
-        scale_and_bias = _scale_and_bias(self, x)  # checks the dtype
+        scale_and_bias = _scale_and_bias(self, x)  # this call checks the dtype
         y = function(promote_to(x, self.dtype), *parameters, **scale_and_bias)
         return y if self.dtype is None else y.astype(self.dtype)
 

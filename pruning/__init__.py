@@ -121,7 +121,7 @@ _ELSEWHERE = {
     ),
 }
 
-# hidden from type checkers, which would otherwise accept any attribute of `pruning`
+# Type checkers must not see `__getattr__`, or they would accept any attribute of `pruning`.
 if not typing.TYPE_CHECKING:
 
     def __getattr__(name: str) -> typing.Any:

@@ -389,7 +389,7 @@ def _rate_test(
         return float(p), math.nan
     level = scipy.stats.norm.sf(critical)
     if wrong > predicted:
-        # the lowest count that is not rejected
+        # `first` is the lowest count that the test does not reject.
         first = binomial.ppf(level, n, min(1, max(predicted, wrong - within)))
         return float(p), float(binomial.cdf(first - 1, n, predicted))
     last = binomial.isf(level, n, max(0, min(predicted, wrong + within)))

@@ -67,7 +67,7 @@ def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
        [0.  1.5]]
     """
     g = as_gram(gram)
-    g = g / unit_of(jnp.abs(g).max())  # so that the sum of the diagonal does not overflow
+    g = g / unit_of(jnp.abs(g).max())  # the division keeps the sum of the diagonal finite
     mean = trace(g) / len(g)
     return (g / jnp.where(mean == 0, 1, mean)).astype(jnp.result_type(gram))
 
@@ -86,7 +86,7 @@ def rms_norm_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
        [0.5 1. ]]
     """
     g = replicate(as_gram(gram))
-    g = g / unit_of(jnp.abs(g).max())  # so that derivatives of a small matrix do not overflow
+    g = g / unit_of(jnp.abs(g).max())  # the division keeps derivatives of a small matrix finite
     std = safe_sqrt(jnp.diagonal(g))
     divisor = jnp.where(std == 0, 1, std)
     return (g / divisor[:, None] / divisor[None]).astype(jnp.result_type(gram))

@@ -14,7 +14,7 @@ from jaxnorm import recenter
 from jaxnorm.internal import floating, host_only, replicate, safe_sqrt
 
 # Above the width `_LONG_SUM`, a series in 1/width is more accurate than the exact sum, because the
-# large logarithms in the exponents of the sum nearly cancel.
+# exponents in the sum are small differences of large logarithms.
 _LONG_SUM = 10_000
 
 
@@ -85,7 +85,7 @@ def expected_norm_factor(width: int) -> float:
     terms = (
         math.lgamma(width + 1)
         - math.lgamma(j + 1)
-        - math.lgamma(width - j + 1)  # the log of the binomial coefficient ends here
+        - math.lgamma(width - j + 1)  # these three terms are the log of the binomial coefficient
         + math.lgamma((j + 1) / 2)
         - math.lgamma(j / 2)
         - width * math.log(2)

@@ -329,7 +329,7 @@ def expand(
     cuts = jnp.clip(jnp.asarray(kinks, dtype) / scale, -_RADIUS, _RADIUS)
     ends = jnp.concatenate([jnp.full(1, -_RADIUS, dtype), cuts, jnp.full(1, _RADIUS, dtype)])
     # The quadrature rule has more than one node for each half wave of the last Hermite function,
-    # and 128 more nodes for φ.
+    # and 128 more nodes for the activation.
     rule = leggauss(nodes or 128 + int(_RADIUS * terms**0.5))
     places, weights = (jnp.asarray(a, dtype) for a in rule)
     half, middle = (ends[1:] - ends[:-1]) / 2, (ends[1:] + ends[:-1]) / 2
@@ -429,7 +429,7 @@ def _checked(activation: Activation, kinks: tuple[float, ...], terms: int | None
 def check_elementwise(activation: Activation, x: Array) -> None:
     """Raise unless `activation` is a JAX function that maps each element of an array by itself."""
     try:
-        made = jax.eval_shape(lambda x: activation(x), x)  # `eval_shape` accepts no ufunc
+        made = jax.eval_shape(lambda x: activation(x), x)  # `eval_shape` refuses a bare NumPy ufunc
     except jax.errors.TracerArrayConversionError as error:
         raise TypeError(
             "activation must be a function of JAX, such as jnp.tanh; got one of NumPy"

@@ -27,8 +27,8 @@ from geometry.mean_field._kernel import recenter_both, relu_kernel
 from jaxnorm import recenter
 from jaxnorm.internal import floating, matmul, replicate, safe_sqrt, unit_of
 
-_STEP = 0.4  # The step of log a, with which the trapezoidal rule has an error of 1e-9.
-_BLOCK = 2**26  # Bytes of memory for the matrices of a block of nodes.
+_STEP = 0.4  # The step between nodes in log a. The trapezoidal rule then has an error of 1e-9.
+_BLOCK = 2**26  # The matrices of all nodes in a block take at most this number of bytes.
 
 
 def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -126,7 +126,7 @@ def rms_angle() -> float:
       >>> round(math.degrees(rms_angle()), 2)
       58.75
     """
-    # Inside a traced function, `ensure_compile_time_eval` computes the array instead of tracing it.
+    # Even if a caller is traced, `ensure_compile_time_eval` computes the number that `float` needs.
     with jax.ensure_compile_time_eval():
         step, cosine = jax.jit(rms_cosine_step), jnp.zeros(())
         for _ in range(60):
@@ -185,7 +185,7 @@ def _unit_trace(gram: Float[Array, "n n"], min_samples: int = 1) -> Float[Array,
     The scale of `gram` does not change results, but at a small scale gradients would underflow.
     """
     g = replicate(as_gram(gram, min_samples=min_samples))
-    g = g / unit_of(jnp.abs(g).max())  # so that the sum of the diagonal does not overflow
+    g = g / unit_of(jnp.abs(g).max())  # the division keeps the sum of the diagonal finite
     trace = jax.lax.stop_gradient(jnp.trace(g))
     return g / jnp.where(trace <= 0, 1, trace)
 
@@ -218,6 +218,7 @@ def _integral(
         g = covariance(a, at_a)
         return a * jnp.exp(-at_a.log_det / 2) * relu_kernel((g + g.T) / 2)
 
-    # Second derivatives of a `scan` would not use the rule of `_resolvent`.
+    # The sum over blocks is not a `scan`, because second derivatives of a `scan` would not use the
+    # derivative rule of `_resolvent`.
     parts = (jax.vmap(node)(part).sum(0) for part in jnp.array_split(nodes, blocks))
     return len(c) * _STEP / 2 * sum(parts, jnp.zeros((), c.dtype))

@@ -125,7 +125,7 @@ def point_initializers(
 
 
 def _in_float64(x: Float[Array, "n k"]) -> np.ndarray:
-    as_samples(x)  # only checks `x`; the returned array may have fewer digits than `x`
+    as_samples(x)  # this call only checks `x`; the result can be less precise than `x`
     return np.asarray(x, np.float64)
 
 
@@ -138,7 +138,7 @@ def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     n, k = x.shape
     if n == 1:
         return np.eye(1, k), np.ones(1)
-    # Products with a power of two are exact, and squares then neither overflow nor underflow.
+    # The factor is a power of two, so products are exact. Squares neither overflow nor underflow.
     x = np.ldexp(x, -np.frexp(np.abs(x).max())[1])
     h = x - x.mean(0)
     h = h / max(np.linalg.norm(h, axis=1).max(), np.finfo(float).tiny)
@@ -159,7 +159,7 @@ def _linear_program(x: np.ndarray, i: int) -> tuple[np.ndarray, float]:
 
     The margin is maximized over w in [−1, 1]ᵏ. If no margin is positive, w and the margin are 0.
     """
-    # imported here, because importing SciPy takes longer than all other imports of the package
+    # SciPy is imported here, because its import takes longer than all other imports of the package.
     import scipy.optimize
 
     n, k = x.shape

@@ -130,9 +130,9 @@ def random_network(
         lambda one: replicate(jnp.zeros((len(chosen), *one.shape), one.dtype), like=h),
         (jax.eval_shape(statistic, last), log_scale),
     )
-    # The row of a layer that is not recorded is len(chosen), at which `step` records nothing.
+    # Layers that are not recorded have the row len(chosen), for which `step` records nothing.
     rows = jnp.full(depth, len(chosen)).at[jnp.array(chosen) - 1].set(jnp.arange(len(chosen)))
-    # Only the first layer may have another number of inputs, so all further layers share one scan.
+    # Only the first layer can have a different number of inputs, so one scan runs all other layers.
     carry, _ = step(varying_like((*batch, recorded), x, key), (keys[0], rows[0]))
     (h, _, (statistics, log_scale)), _ = jax.lax.scan(step, carry, (keys[1:], rows[1:]))
     return RandomNetwork(statistics, log_scale, h)

@@ -181,7 +181,7 @@ def _next_state(n: int, relative_variance: float) -> OddState:
     No formula subtracts nearly equal numbers, so a small spread has all digits for every n.
     """
     whole = 1 + relative_variance
-    versine = relative_variance * (n - 1) / (n - 2) / whole  # 1 − cos θ after recentering
+    versine = relative_variance * (n - 1) / (n - 2) / whole  # this is 1 − cos θ after recentering
     angle = 2 * math.asin(math.sqrt(versine / 2))
     versine -= _cosine_gain(angle)
     return OddState(
@@ -201,7 +201,7 @@ def _cosine_gain(angle: float) -> float:
 
 
 def _fixed_point(n: int, start: OddState) -> OddState:
-    # imported here, because importing SciPy takes longer than all other imports of the package
+    # SciPy is imported here, because its import takes longer than all other imports of the package.
     import scipy.optimize
 
     angle = recentred_angle(n)
@@ -214,6 +214,6 @@ def _fixed_point(n: int, start: OddState) -> OddState:
         # The division keeps the solver away from the symmetric fixed point.
         return (after - log_variance) / (log_variance - symmetric)
 
-    # The slope of `change` is about 1/n, so rounding of the fixed point grows with n.
+    # The slope of `change` is about 1/n, so the rounding error of the fixed point grows with n.
     second, tol = first + 0.1 * (first - symmetric), max(1e-13, 1e-15 * n)
     return _next_state(n, math.exp(scipy.optimize.newton(change, first, x1=second, tol=tol)))

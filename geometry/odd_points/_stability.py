@@ -268,7 +268,8 @@ def _programs(activation: Activation, kinks: tuple[float, ...]) -> _Programs:
 def _recentred(g: Float[Array, "4"], n: Any, std: Any) -> tuple[Array, Array]:
     """The four entries for the recentred and rescaled batch, and the factor of the rescaling."""
     odd, both, other, pair = g
-    # the means of the odd sample's row of the Gram matrix, of any other row, and of all elements
+    # `first`, `rest` and `mean` are the means of the odd sample's row of the Gram matrix, of any
+    # other row, and of all elements.
     first = (odd + (n - 1) * both) / n
     rest = (both + other + (n - 2) * pair) / n
     mean = (first + (n - 1) * rest) / n

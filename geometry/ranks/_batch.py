@@ -91,7 +91,7 @@ def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
       0.866
     """
     g = as_gram(gram)
-    g = g / unit_of(jnp.abs(g).max())  # so that the sum of the diagonal does not overflow
+    g = g / unit_of(jnp.abs(g).max())  # the division keeps the sum of the diagonal finite
     squares = jnp.square(g / trace(g) - jnp.eye(len(g), dtype=g.dtype) / len(g)).sum()
     return safe_sqrt(squares).astype(jnp.result_type(gram))
 

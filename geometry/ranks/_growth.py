@@ -77,8 +77,8 @@ def _grow(
         w = jax.random.normal(jax.random.fold_in(key, rows), (dims,), u.dtype)
         y = _unit(jax.nn.relu(jnp.einsum("nd,d->n", u, w, precision="highest")))
         new = y - _project(basis, y)
-        # The projection is applied twice, because the result of one projection is orthogonal only
-        # up to rounding.
+        # The projection is subtracted twice, because rounding errors of the first subtraction leave
+        # `new` not quite orthogonal to `basis`.
         new = new - _project(basis, new)
         grows = jnp.linalg.norm(new) > tolerance
         basis = basis.at[rank].set(jnp.where(grows, _unit(new), basis[rank]))
@@ -223,7 +223,7 @@ def rank_tail(n: int, gamma: float, rows: int) -> float:
     rows = whole_number(rows, "rows")
     if rows < 1:
         raise ValueError(f"rows must be at least 1; got {rows}")
-    # imported here, because importing SciPy takes longer than all other imports of the package
+    # SciPy is imported here, because its import takes longer than all other imports of the package.
     import scipy.stats
 
     return float(scipy.stats.binom.sf(n - 1, rows, gamma))

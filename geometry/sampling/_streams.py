@@ -27,7 +27,7 @@ from jaxnorm.internal import (
     varying_like,
 )
 
-# Default number of draws that a device holds at a time.
+# The default number of draws that a device computes at a time.
 _CHUNK = 2**14
 _MAX_KEYS = 2**31  # keys are counted by 32-bit integers
 
@@ -172,9 +172,10 @@ def fold(
     bounds = np.int64(start), np.int64(stop)
     if is_traced(inputs):
         return _fold(program, None, inputs, *bounds, state)
-    # All hosts can pass equal NumPy arrays, but a JAX array is on the devices of one host.
+    # The arguments become NumPy arrays, because all hosts can pass equal NumPy arrays to the
+    # program, but a JAX array is on the devices of one host.
     implementation = jax.random.key_impl(inputs.key)
-    # Inside a traced function, the key data would be a tracer without this context.
+    # If a caller is traced, the key data would be a tracer without this context.
     with jax.ensure_compile_time_eval():
         inputs = inputs._replace(key=jax.random.key_data(inputs.key))
         inputs, state = jax.tree.map(np.asarray, (inputs, state))
@@ -237,7 +238,7 @@ def _on_device(
     none = jax.tree.map(jnp.zeros_like, state)
     if program.mesh is None and jax.sharding.get_abstract_mesh().manual_axes:
         drawn = jax.eval_shape(partial(_chunk, program), inputs, start, stop)
-        none = varying_like(none, drawn)  # the caller's `shard_map` compares the types of states
+        none = varying_like(none, drawn)  # in a `shard_map`, a state has the type of `drawn`
     return jax.lax.fori_loop(0, chunks, step, none)
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-# The exponent of an array of zeros. The sum of two such exponents fits into 32 bits.
+# The exponent of an array of zeros. The sum of two such exponents fits into a 32-bit integer.
 _LOWEST = -(2**30)
 
 
@@ -64,7 +64,7 @@ def at_exponent(a: FloatExp, exponent: Int[Array, ""]) -> Float[Array, "*shape"]
 
     Tiny mantissas become 0.
     """
-    # A zero may have an exponent above `exponent`. Without the minimum, the power of two of this
-    # zero could be ∞, and 0 times ∞ is NaN.
+    # A mantissa of zero can have an exponent above `exponent`. Without the minimum, this mantissa
+    # would be multiplied by a power of two that can be ∞, and 0 times ∞ is NaN.
     shift = jnp.minimum(a.exponent - exponent, 0)
     return jnp.ldexp(a.mantissa, shift)

@@ -129,8 +129,8 @@ def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
     r = floating(r, "r")
     m, h = float(n - 1) ** 2, promote_to_float32(r)
     h = jnp.where(h < 0, jnp.nan, h)
-    # If r > 1, the code uses 1/r, which exchanges the two ends, because products with r could
-    # overflow.
+    # Products with a large r could overflow. If r > 1, the code uses 1/r instead of r. This
+    # exchanges the results for the smallest and the largest sample.
     exchanged = h > 1
     h = jnp.where(exchanged, 1 / jnp.where(exchanged, h, 1), h)
     scale, smallest, largest = 1 + h, m + h, 1 + m * h

@@ -66,7 +66,8 @@ def start(x: Float[Array, " n"]) -> State:
     n = len(x)
     i, zero = _index(n), jnp.zeros((), jnp.int32)
     low, high = (jnp.sum(part, dtype=jnp.int32) for part in (x == 0, x < x[-1]))
-    # At depth 0, a neuron of two values has a single jump, and is zero below the jump.
+    # At depth 0, the samples are the values of the only neuron. If there are only two values, the
+    # neuron jumps once, and is zero at the samples before the jump.
     jump = (_index(n + 1) == low) & (high <= low)
     sums = jnp.stack([jnp.zeros(n + 1, x.dtype), jnp.where(jump, jnp.square(x[-1]), 0)])
     inside = (i >= low) & (i < high)
@@ -162,8 +163,8 @@ def _slot_children(
     new_low = jnp.where(rises, jnp.maximum(low, _last_so_far(alive & ~rises) + 1), low)
     new_high = jnp.where(falls, jnp.minimum(high, _next(alive & ~falls)), high)
     # If the height of a sample is the mean, rounding decides in which child the sample is positive.
-    # A gap of this child is at least `smallest_gap`, because the difference `rise` or `fall` may
-    # round to zero, which would mark the child as dead.
+    # A gap of this child is at least `smallest_gap`, because the difference `rise` or `fall` can
+    # round to zero, and a gap of zero would mark the child as dead.
     smallest_gap = jnp.finfo(x.dtype).eps * mean
     rise = below + (x[new_low] - x[low]) - mean
     fall = mean - (below + (x[new_high - 1] - x[low]))

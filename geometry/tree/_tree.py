@@ -114,8 +114,8 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
         return TreeGram(gram(h), jnp.zeros((), h.dtype), jnp.square(distances(h)))
     grams, squares = auto_sharded(jax.vmap(lambda c: _one_coordinate(c, depth), in_axes=1))(h)
     top = top_exponent(grams)
-    # Each layer of the recursion multiplied heights by n, so log(n**depth) is subtracted from the
-    # logarithm of the scale. The integer part of log2(n**depth) is subtracted exactly.
+    # Each layer of the recursion multiplied the heights by n, so log(n**depth) is subtracted from
+    # the logarithm of the scale. The integer part of log2(n**depth) is subtracted exactly.
     fraction, whole = math.modf(depth * math.log2(len(h)))
     log_scale = ((top - 2 * int(whole)).astype(h.dtype) / 2 - fraction) * math.log(2)
     return TreeGram(

@@ -232,7 +232,7 @@ def check_finite(x: Array, name: str) -> None:
     """Raise `ValueError` unless all elements of `x` are finite; under `jit`, check nothing."""
     if is_traced(x):
         return
-    # Inside a traced function, `ensure_compile_time_eval` computes the sum instead of tracing it.
+    # Even if a caller is traced, `ensure_compile_time_eval` computes the number that `int` needs.
     with jax.ensure_compile_time_eval():
         bad = int(jnp.sum(~jnp.isfinite(x)))
     if bad:

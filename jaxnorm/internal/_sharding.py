@@ -112,13 +112,14 @@ def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
     communication if the stride divides the number of samples on each device.
     """
     sharding = jax.typeof(x).sharding
-    # The stride is 1 along an axis of unknown size, as in an export for any batch size.
+    # The stride is 1 along an axis of unknown size, such as the batch axis of an exported model.
     known = [axis for axis in (*range(1, x.ndim - 1), 0) if isinstance(x.shape[axis], int)]
     strides = [1] * x.ndim
     rest = min(128, max(1, math.prod(x.shape[axis] for axis in known) // 2))
     for axis in known:
         size, devices = x.shape[axis], _devices(sharding.mesh, sharding.spec[axis])
-        # On Auto axes the sharding is not known, so the axis may be split over all devices.
+        # The sharding over Auto mesh axes is not known while tracing, so the code assumes that the
+        # axis is split over all devices if its size is a multiple of their number.
         if axis == 0 and devices == 1:
             devices = jax.device_count() if size % jax.device_count() == 0 else 1
         strides[axis] = _stride(min(rest, size), size, devices)

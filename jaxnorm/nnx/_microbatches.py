@@ -72,15 +72,15 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
             seen = jax.lax.map(lambda part: one(state, given, part)[1], parts)
             return [_union(statistics) for statistics in seen]
 
-        # The first pass may use any finite statistics. The running statistics may be NaN, which
-        # would make the gradients NaN.
+        # The first pass can use any finite statistics. The running statistics are not used, because
+        # they can be NaN, and then the gradients would be NaN.
         unsettled = [
             BatchStatistics(jnp.zeros_like(mean), jnp.ones_like(mean), jnp.ones((), mean.dtype))
             for mean in (norm.mean[...] for norm in norms)
         ]
         given = merged(state, unsettled)
-        # Each pass gives one more layer its final statistics, because all layers before that layer
-        # already have final statistics.
+        # After each pass, one more layer has its final statistics, because all earlier layers
+        # already had their final statistics.
         given, _ = jax.lax.scan(
             lambda given, _: (merged(state, given), None), given, length=max(len(norms) - 1, 0)
         )

@@ -103,7 +103,7 @@ def _last_statistics(
         norm.set_attributes(**{name: v for name, v in OF_THE_BATCH.items() if name in vars(norm)})
         # The count has an element for each feature, and for each layer of an `nnx.vmap` stack.
         norm.count = nnx.BatchStat(count)
-        # The old running statistics may be NaN, and zero times NaN is NaN.
+        # The old running statistics can be NaN, and zero times NaN is NaN.
         norm.mean.set_value(jnp.zeros_like(norm.mean[...]))
         norm.var.set_value(jnp.ones_like(norm.var[...]))
     call(model, batch)
@@ -132,7 +132,7 @@ def _counting(kind: type[Any]) -> type[Any]:
             return kind.__call__(*call.args, **call.kwargs)
 
         def _update(self, batch: BatchStatistics) -> None:
-            # The update of a running average would round: in float32, 1 + (10⁻⁸ − 1) is 0.
+            # The usual update of a running average is not exact: in float32, 1 + (10⁻⁸ − 1) is 0.
             self.mean.set_value(batch.mean.astype(self.mean[...].dtype))
             self.var.set_value(batch.var.astype(self.var[...].dtype))
 

@@ -130,7 +130,7 @@ def _replacement(
             f"recentering={parts[0]}, rescaling={parts[1]}"
         )
     options = {name: value for name, value in vars(old).items() if name in OPTIONS}
-    # Flax's layers average biased variances, without a correction.
+    # Flax's layers average biased variances, so the correction is a factor of 1.
     flax = {"running_correction": jnp.ones_like}
     new = layer(old.num_features, **{**flax, **options}, rngs=nnx.Rngs(0))
     new.scale, new.bias, new.mean, new.var = old.scale, old.bias, old.mean, old.var

@@ -22,7 +22,8 @@ from jaxnorm.internal import (
 from jaxnorm.shift._emd_1d import emd_1d
 from jaxnorm.shift._samples import check_pair, check_weights, vectors
 
-# About `_BLOCK` costs are computed at a time. The linear program has at most `_UNKNOWNS` unknowns.
+# Costs are computed in blocks of at most `_BLOCK` costs, or of one row if a row is longer. The
+# linear program has at most `_UNKNOWNS` unknowns.
 _BLOCK, _UNKNOWNS = 2**23, 1_000_000
 
 
@@ -142,13 +143,13 @@ def _plan(a: np.ndarray, b: np.ndarray, p: np.ndarray, q: np.ndarray) -> Moves:
             f"got {len(a):,} times {len(b):,}: use samples of equal size without weights, or "
             "emd_sliced"
         )
-    from scipy.optimize import linprog  # imported here, because this import takes a second
+    from scipy.optimize import linprog  # this import takes a second, so it is not at the top
     from scipy.sparse import eye_array, kron, vstack
 
     ones = np.ones((1, len(a))), np.ones((1, len(b)))
     sums = vstack([kron(eye_array(len(a)), ones[1]), kron(ones[0], eye_array(len(b)))])
     costs = _costs(a, b).ravel()
-    costs /= costs.max() or 1  # scaled, because HiGHS treats cost differences below 1e-7 as zero
+    costs /= costs.max() or 1  # HiGHS ignores cost differences below 1e-7, so costs are scaled
     solved = linprog(costs, A_eq=sums.tocsr(), b_eq=np.concatenate([p, q]), method="highs-ds")
     # The linear program has a solution, because the plan p qᵀ satisfies all constraints and no cost
     # is negative.

@@ -10,8 +10,10 @@ from jaxtyping import Array, Float, Shaped
 from jaxnorm.internal import auto_sharded, promote_to_float32
 from jaxnorm.shift._samples import check_pair, check_weights
 
-CACHED = 2**19  # The elements that are sorted at a time have 2 MB and fit into a cache.
-NARROWEST = 64  # The smallest number of columns at a time; with fewer, vector units would idle.
+# A block of columns has at most `CACHED` elements, so that its 2 MB fit into a cache. However, a
+# block has at least `NARROWEST` columns, because narrower blocks would leave vector units idle.
+CACHED = 2**19
+NARROWEST = 64
 
 
 @auto_sharded

@@ -97,7 +97,7 @@ def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerB
       2.000 10.000
     """
     scale = _vector(scale)
-    unit = unit_of(jnp.abs(scale).max())  # so the largest square neither overflows nor underflows
+    unit = unit_of(jnp.abs(scale).max())  # the largest square then neither overflows nor underflows
     largest = _largest_without_mean(jnp.square(scale / unit))
     return _normalized(unit * safe_sqrt(jnp.maximum(largest, 0)), scale, eps)
 

@@ -159,7 +159,7 @@ def clipped_power(
     h = promote_to_float32(x)
     if x.ndim == 0 or x.shape[-1] == 0:
         raise ValueError(f"x must have features on its last axis; got shape {x.shape}")
-    # No power overflows, because x is divided by the radius.
+    # No power overflows, because x is divided by the radius and clipped to [−1, 1].
     powers = jnp.sum(jnp.clip(h / radius, -1, 1) ** p, -1)
     return (powers * (radius / (p * x.shape[-1] ** 0.5))).astype(jnp.result_type(x))
 

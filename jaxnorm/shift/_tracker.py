@@ -37,7 +37,7 @@ class LayerShift(NamedTuple):
 
     exact: float  # The earth mover distance W₁ of all channels together.
     lower: float  # A lower bound of W₁: the distance of the means.
-    upper: float  # An upper bound of W₁: the mean distance of the two outputs for an input.
+    upper: float  # An upper bound of W₁: the mean distance of the two outputs for the same input.
     # The baseline is W₁ between two halves of the later outputs, or NaN for a single sample.
     baseline: float
     channels: Float[np.ndarray, " c"]  # the earth mover distance W₁ of each channel

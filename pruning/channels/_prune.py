@@ -411,7 +411,7 @@ def _targets(
     for (name, kind), numbers in zip(kinds.items(), (ratios, budgets), strict=True):
         if not isinstance(numbers, Iterable) or isinstance(numbers, str):
             raise TypeError(f"{name} must be {kind}; got {numbers!r}")
-    # A checkpoint can store numbers of Python, but not numbers of NumPy or JAX.
+    # A checkpoint can store Python's numbers, but not the numbers of NumPy or JAX.
     ratios, budgets = (np.asarray(list(numbers)).tolist() for numbers in (ratios, budgets))
     if not budgets:
         if not ratios:

@@ -54,7 +54,7 @@ def _lost_averages(program: Program, count: int) -> set[int]:
     """
     shapes = [shape_of(v) for v in program.jaxpr.invars]
     parameters = [_Value(prod(shape), frozenset({i})) for i, shape in enumerate(shapes[:count])]
-    # an input without axes, such as a momentum, is no activation
+    # An input without axes, such as a momentum, is not an activation.
     inputs = [_Value(prod(shape), is_active=shape != ()) for shape in shapes[count:]]
     steps: list[tuple[Equation, list[_Value], list[_Value]]] = []
 

@@ -267,7 +267,7 @@ def center(filters: Filters) -> tuple[Filters, Float[Array, ""]]:
     return in_largest(filters - filters.mean(0)[None, :])
 
 
-@jax.jit  # compiles one program, not one program for each operation
+@jax.jit  # `jit` compiles one program instead of one for each operation
 def lengths(x: Float[Array, "*batch dims"]) -> Float[Array, "*batch"]:
     """The Euclidean lengths along the last axis. The gradient of a zero length is zero."""
     return norm(x).squeeze(-1)

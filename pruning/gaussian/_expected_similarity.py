@@ -115,7 +115,7 @@ def overlap_of_noise(
 
     The argument `noise` is 1/ρ² − 1, and `sign` is the sign of ρ.
     """
-    from scipy.special import ndtri  # a slow import
+    from scipy.special import ndtri  # this import is slow, so it is not at the top
 
     ratio = fraction(ratio)
     if ratio == 1:

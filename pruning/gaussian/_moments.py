@@ -155,7 +155,7 @@ def _gamma_moment(
     quotient, Stirling's series of the two gamma functions are subtracted term by term. Each power
     is split into four equal factors, so that no factor overflows unless the result overflows.
     """
-    converges = ~jnp.asarray(x + step <= 0)  # true for NaN, so NaN remains NaN.
+    converges = ~jnp.asarray(x + step <= 0)  # this is true for NaN, so NaN remains NaN
     # For steps above 100, the result is computed from the sum of the logarithms of the factors,
     # which loses some digits.
     large = jnp.asarray(step > 100)

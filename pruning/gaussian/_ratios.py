@@ -134,7 +134,7 @@ def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
     X⁻ʲ − 1, e^(−t) is subtracted under the integral. The integrals are computed by
     double-exponential quadrature.
     """
-    # imported here, because the import is slow
+    # SciPy is imported here, because the import is slow.
     from scipy.special import expit, logsumexp
 
     u, width = np.linspace(-3.5, 3.5, 449, retstep=True)

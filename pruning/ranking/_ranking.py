@@ -89,7 +89,7 @@ def overlap(
     """
     vectors(a=a, b=b)
     both = lowest(a, ratio=ratio) & lowest(b, ratio=ratio)
-    unknown = (jnp.isnan(a) | jnp.isnan(b)).any()  # infinite scores can be ranked, NaN cannot
+    unknown = (jnp.isnan(a) | jnp.isnan(b)).any()  # infinite scores can be ranked, but NaN cannot
     return jnp.where(unknown, jnp.nan, both.sum() / pruned_count(a.size, ratio))
 
 

@@ -149,7 +149,7 @@ def _fit_shape_jvp(
 def _score(shape: Float[Array, ""], logs: Float[Array, " n"]) -> Float[Array, ""]:
     """β² times the derivative with respect to β of the mean log-likelihood at the best scale."""
     weights = jax.nn.softmax(shape * logs)
-    slope = jnp.sum(weights * logs)  # derivative of `log_mean` with respect to the shape
+    slope = jnp.sum(weights * logs)  # the derivative of `log_mean` with respect to the shape
     log_mean = jax.nn.logsumexp(shape * logs) - math.log(logs.size)
     return shape + jax.scipy.special.digamma(1 / shape) + jnp.log(shape) + log_mean - shape * slope
 

@@ -41,10 +41,10 @@ class Covariance(NamedTuple):
     # The ratio Σᵢ≠ⱼ Cᵢⱼ² / Σ Cᵢᵢ². For Gaussian filters, the ratio of the expectations of the two
     # sums is (n − 1)/(dims + 1).
     off_diagonal_mass: Float[Array, ""]
-    # the smallest eigenvalue; if n ≥ dims, the smallest after n − dims + 1 eigenvalues that are 0
+    # The smallest eigenvalue. If n ≥ dims, n − dims + 1 eigenvalues are 0 and are left out.
     smallest: Float[Array, ""]
     largest: Float[Array, ""]
-    low: Float[Array, ""]  # lower end of the interval of Marchenko and Pastur
+    low: Float[Array, ""]  # the lower end of the interval of Marchenko and Pastur
     high: Float[Array, ""]
 
 
@@ -216,7 +216,7 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
     c = c / variances.mean()
     relative = jnp.diagonal(c)
     spread = nu / 2 * jnp.square(relative - 1).sum()
-    freedom = n * nu  # called m in the docstring
+    freedom = n * nu  # the docstring calls this number m
     mean = (n - 1) / (1 + 2 / freedom)
     variance = 2 * (n - 1) * (1 + 2 / nu) / (1 + 2 / freedom) ** 2
     variance = variance / ((1 + 4 / freedom) * (1 + 6 / freedom))

@@ -32,7 +32,8 @@ from pruning.weights._limits import (
 )
 from pruning.weights._msgpack import Parser
 
-ITEMS = ("default", "params", "model", "state")  # names under which Orbax checkpoints have weights
+# Orbax checkpoints store their weights under one of these names.
+ITEMS = ("default", "params", "model", "state")
 DTYPES = {
     "F64": np.float64,
     "F32": np.float32,

@@ -134,7 +134,7 @@ class Interpreter:
                 self.stack.append(function)
             case Function(call):
                 sizes = [len(a) for a in arguments if isinstance(a, Sized)]
-                # Elements of the arguments count as steps, because a call may copy its arguments.
+                # Elements of the arguments count as steps, because a call can copy its arguments.
                 self.spend(len(arguments) + sum(sizes))
                 self.stack.append(call(*arguments))
             case _:

@@ -25,7 +25,8 @@ from pruning.weights._limits import (
     n_elements,
 )
 
-# matches the first bytes of an HDF5 heap of strings; group 1 of the match is the heap's size
+# This pattern matches the first bytes of an HDF5 heap of strings. Group 1 of the match is the size
+# of the heap.
 HEAP = re.compile(rb"GCOL\x01\0\0\0(.{8})", re.DOTALL)
 
 
@@ -86,7 +87,7 @@ def _arrays(
         name, dataset = path.decode(), h5py.h5d.open(root.id, path)
         kind = dataset.get_type().get_class()
         if kind != h5py.h5t.FLOAT or dataset.shape is None:
-            # A compound datatype counts as 400 parts, because it may have thousands of fields,
+            # A compound datatype counts as 400 parts, because it can have thousands of fields,
             # which are slow to read.
             parts -= 1 if kind in simple else 400
             _check_parts(parts)

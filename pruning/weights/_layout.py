@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-# the end of a kernel's name, after the name of the layer
+# The name of a kernel is the name of its layer, followed by one of these endings.
 OWN_NAME = re.compile(r"(^|\.)(weight|kernel|vars\.0)$")
-# names of PyTorch's weights, including the parts of weights under weight norm and spectral norm,
-# and the weights of attention and recurrent layers
+# This pattern matches PyTorch's names of weights. The names include parts of weights under weight
+# norm and spectral norm, and weights of attention layers and recurrent layers.
 PYTORCH = re.compile(
     r"(^|\.)(\w+_)?weight(_[gv]|_orig|_[ih][hr]_l\d+(_reverse)?)?$"
     r"|parametrizations\.\w+\.original[01]?$"

@@ -13,8 +13,8 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import numpy as np
 
-INDEX = ".safetensors.index.json"  # The end of the file name of an index of shards.
-MAX_DEPTH = 64  # The largest depth of a tree of arrays.
+INDEX = ".safetensors.index.json"  # The file that lists the shards has a name that ends so.
+MAX_DEPTH = 64  # A deeper tree of arrays is not read.
 MAX_INTEGER_KEY = 2**60
 
 

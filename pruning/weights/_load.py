@@ -147,7 +147,7 @@ def _flat(tree: Mapping) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     for name, leaf in leaves(unwrap(tree)):
         if isinstance(leaf, np.ndarray) and leaf.dtype == "V2":
-            leaf = leaf.view(jnp.bfloat16)  # NumPy's files lose the name of the dtype
+            leaf = leaf.view(jnp.bfloat16)  # NumPy stores the dtype bfloat16 as V2
         if isinstance(leaf, np.ndarray) and leaf.dtype == "V1":
             raise WeightsError(
                 f"{name} must have a dtype of NumPy or bfloat16; in a file of NumPy, {leaf.dtype} "

@@ -9,8 +9,8 @@ import numpy as np
 
 from pruning.weights._limits import MAX_DEPTH, WeightsError, n_elements, string_key
 
-# The first byte of an object tells what the object is. The tables map the first byte to the value
-# of a constant, or to the format (of the module `struct`) of the number or length that follows.
+# The first byte of an object says what the object is. These tables map the byte to the value of a
+# constant, or to the `struct` format of the number or length that follows the byte.
 NUMBERS = {0xCA + i: code for i, code in enumerate("fdBHIQbhiq")}
 CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 LENGTHS = {

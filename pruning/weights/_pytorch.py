@@ -152,7 +152,7 @@ def _in_a_row(file: io.BufferedReader, path: Path, max_bytes: int) -> Mapping:
     for key in keys:
         if type(key) is not str or key not in sizes:
             raise WeightsError("each storage must belong to a tensor; one storage does not")
-        starts[key] = file.seek(8, io.SEEK_CUR)  # after the number of elements
+        starts[key] = file.seek(8, io.SEEK_CUR)  # `seek` skips the number of elements
         file.seek(sizes[key], io.SEEK_CUR)
     check_bytes(path.name, path.stat().st_size, max_bytes)
     data = memoryview(path.read_bytes())

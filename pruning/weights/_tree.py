@@ -7,11 +7,11 @@ from typing import Any
 from pruning.weights._limits import MAX_DEPTH, WeightsError
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "params", "state")
-# Names that are names of modules if other parts with kernels stand beside them.
+# A part with such a name is a module if another part at the same level has kernels.
 MODULES = ("model", "state")
 # An optimizer's state is left out, because its moments have the shapes of weights.
 OPTIMIZER = re.compile(r"opt(im(izer)?s?)?(_.*)?")
-# A moving average of the weights (`ema`) is no module, although it has kernels.
+# A moving average of the weights (`ema`) is not a module, although it has kernels.
 NO_MODULE = re.compile(rf"{OPTIMIZER.pattern}|(.*_)?ema(_.*)?")
 MAX_WRAPPERS = 8  # The largest number of levels that only wrap the weights.
 # The limit on the characters of all names in a tree; each node counts as 32 more characters.
@@ -57,7 +57,7 @@ def leaves(tree: Any) -> Iterator[tuple[str, Any]]:
             case {"value": value} if len(node) == 1 and not isinstance(
                 value, Mapping | list | tuple
             ):
-                yield name, value  # a variable of NNX
+                yield name, value  # the node is a variable of NNX
                 return
             case Mapping():
                 children = node.items()

@@ -180,7 +180,7 @@ def reduce_window(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Result
         all(sizes[k] == 1 for sizes in windows) and tuple(params["padding"][k]) == (0, 0)
         for k in range(len(shape))
     ]
-    operands = values[: len(eqn.outvars)]  # the initial values follow
+    operands = values[: len(eqn.outvars)]  # the other operands are initial values
     pinned = [ChannelIds(tuple(sets.pin_others(v, lambda k: single[k]))) for v in operands]
     axes = sets.union_all(pinned, shape_of(eqn.invars[0]))
     axes = [a if one else fixed(n) for a, one, n in zip(axes, single, shape, strict=True)]

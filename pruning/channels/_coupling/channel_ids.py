@@ -31,8 +31,8 @@ nonzero.
 A sum has the tuples of all its terms. For a product, each tuple of one factor is joined with each
 tuple of the other factor.
 """
-# The limit on the number of tuples of a product. Without the limit, a product of k sums of two
-# terms would have 2ᵏ tuples.
+# A product has at most this number of tuples. Without the limit, a product of k sums of two terms
+# would have 2ᵏ tuples.
 MAX_TUPLES = 256
 
 
@@ -137,19 +137,19 @@ class UnionFind:
         # For each id, the number of the parameter axis that has the id, or −1 if no parameter axis
         # has the id. The axes of all parameters are numbered together.
         self.owners = np.full(2, -1)
-        # For each id whose channel cannot be removed, the index of the reason in `pinned`;
-        # otherwise −1 or `NO_CHANNEL`.
+        # For each id whose channel cannot be removed, the index of the reason in `pinned`. Other
+        # ids have −1 or `NO_CHANNEL`.
         self.reasons = np.full(2, -1)
         # the equations that are being evaluated, outermost first
         self.equations: tuple[Equation, ...] = ()
-        # For each free axis of an initial state of a loop, the channel ids that the axis gets in
-        # every evaluation of the loop. The key consists of Python's `id()` of each equation around
-        # the loop, the number of the state, and the axis. The equations are stored too, because
-        # Python could give the `id()` of a deleted equation to a new equation.
+        # For each free axis of a loop's initial state, the channel ids that the axis gets whenever
+        # the loop is evaluated. The key consists of Python's `id()` of each equation around the
+        # loop, the number of the state, and the axis. The equations are stored, too, because Python
+        # could give the `id()` of a deleted equation to a new equation.
         self.states: dict[tuple[int, ...], tuple[tuple[Equation, ...], Vector]] = {}
-        # for each reshape equation, by Python's `id()` of the equation, how it splits axes
+        # how each reshape equation splits axes; the keys are Python's `id()` of the equations
         self.splits: dict[int, Split] = {}
-        # true after the whole program has been read, when no further removal is forbidden
+        # True after the whole program has been read. Then no further channels are pinned.
         self.settled = False
         # for each id that is a root, whether its channel is removed; empty if no channel is removed
         self.removed = np.zeros(0, bool)
@@ -157,7 +157,7 @@ class UnionFind:
         # ids along axes over which activations are summed, or along which a constant varies
         self.normed = fixed(0)
         # arrays that must be zero, or have equal elements, at removed channels, because a sum over
-        # channels leaves these elements out
+        # the kept channels leaves the elements at removed channels out
         self.zeroed: list[Requirement] = []
         self.singular: list[Requirement] = []  # arrays that must not become zero, such as divisors
 
@@ -316,8 +316,8 @@ class UnionFind:
         """Raise if the equation that is being evaluated unites a removed and a kept channel."""
         if not self.removed.size:
             return
-        # Ids that were made after `removed` are not checked, because a newer id joins the set of
-        # the older id.
+        # Ids that are newer than the array `removed` are not checked. If a newer id and an older
+        # id are united, the newer id joins the set of the older id.
         old = np.maximum(first, second) < self.removed.size
         if (self.removed[first[old]] != self.removed[second[old]]).any():
             name = self.equations[-1].primitive.name if self.equations else "apply"

@@ -174,7 +174,7 @@ RULES: dict[Primitive | str, Rule] = {
     p.cbrt_p: power(lambda eqn, numbers: 1 / 3),
     p.integer_pow_p: power(lambda eqn, numbers: eqn.params["y"]),
     p.pow_p: power(lambda eqn, numbers: numbers[1]),
-    # elementwise primitives whose result may be nonzero at zero operands
+    # elementwise primitives whose result can be nonzero although all operands are zero
     **dict.fromkeys((p.exp_p, p.exp2_p, p.logistic_p, p.cosh_p), elementwise(nonzero="always")),
     **dict.fromkeys(
         (p.acosh_p, p.digamma_p, p.lgamma_p, p.log_p, "log2"), elementwise(singular=(0,))
@@ -286,7 +286,7 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelId
     facts: dict[str, Any] = {"uniform": sets.uniform(values) if rule.uniform else None}
     facts |= {"given": all(v.given for v in values), "constant": all(v.constant for v in values)}
     facts["chosen"] = rule.linear is None and all(v.given or v.chosen for v in values[rule.sources])
-    if rule.random:  # random bits have the width before pruning, like a constant
+    if rule.random:  # like a constant, random bits keep the width that they had before pruning
         facts |= {"constant": True, "drawn": sets.equations}
     elif facts["constant"]:
         facts["drawn"] = next((v.drawn for v in values if v.drawn), ())
@@ -300,9 +300,9 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelId
         )
         facts["number"] = numbers[0] if rule.layout else None
     results = [r._replace(zero=rule.zero(eqn, sets, values, r), **facts) for r in results]
-    # The primitive itself computes `at_zero`, the value at removed channels: for example, the
-    # divisor 1 − exp(−|h|) is zero where h is zero. JAX's checks for infinity and NaN are off,
-    # because `at_zero` may be infinite or NaN.
+    # The primitive is evaluated to get `at_zero`, the value of the result at removed channels. For
+    # example, the divisor 1 − exp(−|h|) is zero where h is zero. JAX's checks for infinity and NaN
+    # are off, because `at_zero` can be infinite or NaN.
     known = [v.at_zero if v.zero is None else 0.0 for v in values]
     at_zero = known[0] if rule.layout else None
     if rule.elementwise and None not in known:
@@ -323,7 +323,7 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelId
 def corresponding_axes(eqn: Equation) -> list[list[int | None]]:
     """For each axis of each operand, the corresponding axis of the first result, or None."""
     rule = rule_of(eqn)
-    # For an elementwise primitive, no size is needed, so sizes may be symbols (a batch size).
+    # An elementwise primitive needs no sizes, so a size can be a symbol, such as the batch size.
     if rule.elementwise:
         return [list(range(len(shape_of(v)))) for v in eqn.invars]
     sets = UnionFind()

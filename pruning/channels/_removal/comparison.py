@@ -34,7 +34,7 @@ from pruning.channels._program.lines import at, line_of, line_of_error
 from pruning.channels._removal.removal import Keep, check_keep, keep_masks
 from pruning.channels._removal.sizes import Sizes, large_tree
 
-# Parameters of primitives that are not compared, because they follow from the shapes of results.
+# These parameters of primitives are not compared, because they follow from the results' shapes.
 SHAPES = {"shape", "new_sizes", "slice_sizes", "limit_indices"}
 CURE = (
     "run it by pruning.channels.resized, which pruning.prune does with resize=True (for an NNX "

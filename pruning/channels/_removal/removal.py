@@ -27,7 +27,7 @@ Shape = tuple[int, ...]
 KeepMasks = dict[tuple[str, int], Leaf]
 """For each array and axis, a mask of the indices that are kept."""
 
-OF_NO_PARAMETER = "ns_coeffs"  # coefficients in the state of Optax's Muon
+OF_NO_PARAMETER = "ns_coeffs"  # coefficients of Optax's Muon, which belong to no parameter
 OTHER_STATE = "for another optimizer, make a new state of the smaller tree by the optimizer's init"
 
 
@@ -84,8 +84,8 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
             return leaf.update(shape=shape, sharding=sharding)
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
             return jax.jit(lambda x: x.take(indices, axis), out_shardings=sharding)(leaf)
-        # NumPy's `take` is used, because JAX's would compile a program for each shape. NumPy has no
-        # weak types, so an array with a weak type, such as `jnp.full(8, 0.1)`, remains a JAX array.
+        # NumPy's `take` is used, because JAX's `take` would compile a program for each shape. Only
+        # JAX's `take` keeps a weak type, such as the type of `jnp.full(8, 0.1)`.
         weak = jax.typeof(leaf).weak_type
         taken = (leaf if weak else np.asarray(leaf)).take(indices, axis)
         return taken if sharding is None and library is np else jax.device_put(taken, sharding)

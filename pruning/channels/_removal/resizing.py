@@ -69,7 +69,7 @@ class Sized(NamedTuple):
         """
         if self.ids.axes[axis].size == 1 or is_free(self.ids.axes[axis]):
             return jax.lax.slice_in_dim(self.array, 0, 1, axis=axis)
-        # The zeros are new, because `self.array` may have no channel left from which to copy them.
+        # The zeros are not copied from `self.array`, because `self.array` can have no channels.
         if self.ids.zero is not None:
             shape = np.shape(self.array)
             return jnp.zeros((*shape[:axis], 1, *shape[axis + 1 :]), self.array.dtype)

@@ -121,7 +121,7 @@ def fold_constants(
     biases = {paths[fact.shift.leaf] for fact in facts if fact.shift is not None}
     biases -= {paths[fact.kernel.addend.leaf] for fact in facts if fact.kernel is not None}
     kernels = []
-    for group in groups:  # `producers` also has biases of two axes, as in attention
+    for group in groups:  # `producers` also includes biases with two axes, such as in attention
         filters = tuple(p for p in producers(group) if p.path not in biases)
         kernels.append(group._replace(positions=filters or producers(group)))
     trees = (mask_channels(params, some, keep) for some in (kernels, groups))
@@ -140,7 +140,7 @@ def fold_constants(
             break
         unchanged |= folding.altered
     for i, change in folding.changes.items():
-        # `add` keeps a weak type, but `+` does not.
+        # The method `add` keeps the weak type of an array, but the operator `+` does not.
         leaves[i] = jnp.asarray(leaves[i]).at[...].add(change)
     return jax.tree.unflatten(structure, leaves)
 
@@ -203,8 +203,8 @@ class Folding:
         same = all(v.zeroed is v.masked for v in values)
         masked = zeroed if same else evaluate_equation(eqn, [v.masked for v in values])
         if fact.given and not same:
-            # A weight that the program normalizes also changes at kept channels, but this change is
-            # no constant of a removed channel.
+            # If the program normalizes a weight, zeros at removed channels also change the weight
+            # at kept channels. This change is not a constant of a removed channel, so it is undone.
             masked = [jnp.where(m == 0, m, z) for m, z in zip(masked, zeroed, strict=True)]
         return list(map(Value, zeroed, masked))
 
@@ -230,13 +230,14 @@ class Folding:
             change = addend.spread(self.changes[leaf])
             return tuple(v._replace(masked=v.masked + change) for v in pair)
         here, there = [addend.mean(v.zeroed - v.masked, array) * (1 - removed) for v in pair]
-        # Changes `there` that are not finite are not compared.
+        # Elements of `there` that are not finite are not compared with `here`.
         distances = jnp.where(jnp.isfinite(there), jnp.abs(here - there), 0)
         largest = max(float(jnp.abs(v.zeroed).max(initial=0)) for v in pair)
         differ = float(distances.max(initial=0)) > self.eps**0.5 * largest
         self.changes[leaf] = jnp.zeros_like(array) if differ else here
-        # An error may remain at kept channels, because a contribution was dropped, or only its mean
-        # was folded. The error is set to zero, because after a nonlinearity the error would depend
-        # on the inputs, and then no later constant would be folded. `jnp.where` makes a new array,
-        # because the same array for both networks would mean that their sums did not differ.
+        # At kept channels, the two sums can still differ, because a contribution was dropped, or
+        # only its mean was folded. This difference is set to zero. Otherwise the difference would
+        # depend on the inputs after a nonlinearity, and no later constant would be folded.
+        # `jnp.where` makes a new array, because a single array for both networks would mean that
+        # their sums did not differ.
         return tuple(Value(z, jnp.where(remains, z, m)) for z, m in pair)

@@ -87,8 +87,8 @@ class Gains:
     def __init__(self, leaves: Sequence[Array]):
         self.leaves = leaves
         self.latest: dict[int, Gain] = {}
-        # Indices of the kernels whose gain is complete: an equation has read the outputs, but not
-        # multiplied them by a further factor.
+        # Indices of the kernels whose gain is complete, because an equation has read the outputs
+        # without multiplying them by a further factor.
         self.ended: set[int] = set()
 
     def step(self, fact: Fact, eqn: Equation, values: Sequence[Gain]) -> Sequence[Gain]:

@@ -28,7 +28,7 @@ def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transpo
        [0. 1.]
        [1. 0.]]
     """
-    # imported here, because the import is slow
+    # SciPy is imported here, because the import is slow.
     from scipy.cluster.hierarchy import cut_tree, linkage
 
     if not keep.any():

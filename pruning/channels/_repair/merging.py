@@ -129,7 +129,8 @@ def _check_sums_and_constants(groups: Sequence[ChannelGroup], channels: TracedCh
                     f"only kernels may sum merged channels; channels of {name(group)} are summed "
                     f"by {required.equations[-1].primitive.name}{at(line_of(required.equations))}"
                 )
-    # No activations of the groups are summed: a group is `normed` if a constant varies along it.
+    # After the check above, no activations of the groups are summed. A group is then `normed` only
+    # if a constant varies along its channels.
     for group in (group for group in groups if group.normed):
         places = [(channels.parameters.paths.index(p.path), p.axis) for p in group.positions]
         axes = list(map(channels.axes.index, places))
@@ -194,7 +195,7 @@ class Merging:
             if not p.incoming and i not in self.before and i not in self.factors:
                 rows = np.moveaxis(self.filters(i), p.axis, 0)[p.indices]
                 columns.append(rows.reshape(group.size, -1))
-        return np.concatenate(columns, 1).view(np.float64)  # real and imaginary parts
+        return np.concatenate(columns, 1).view(np.float64)  # `view` splits real and imaginary parts
 
     def filters(self, i: int) -> np.ndarray:
         """The filters in parameter `i`, which are scaled if it is a kernel with a gain."""

@@ -142,7 +142,7 @@ def _solve(kernel: np.ndarray, normal: Equations, ridge: int | float) -> np.ndar
 
     If Σ x² of an input is zero in `normal`, the row of the kernel for this input does not change.
     """
-    import scipy.linalg  # a slow import that only repairs need
+    import scipy.linalg  # this import is slow, and only repairs need it
 
     solution = kernel.copy()
     for w, xx, xy in zip(solution, *normal, strict=True):

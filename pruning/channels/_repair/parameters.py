@@ -48,7 +48,7 @@ class Addend(NamedTuple):
         def spread(x: Array) -> Array:
             return jnp.broadcast_to(self.spread(x), change.shape).astype(change.dtype)
 
-        change = replicate(change)  # like the outputs of `spread` on an Explicit mesh
+        change = replicate(change)  # on an Explicit mesh, outputs of `spread` are replicated
         count, transpose = jax.vjp(spread, jnp.ones_like(like))
         return transpose(change)[0] / transpose(count)[0]
 

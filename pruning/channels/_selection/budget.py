@@ -126,7 +126,7 @@ def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
     """`Values` of a group, from its scores in ascending order."""
     descending = ascending[ascending > -np.inf][::-1]
     finite = descending[descending < np.inf]
-    # channels with the score ∞ are always kept
+    # Channels with the score ∞ are always kept, so a finite score can replace ∞.
     descending = np.minimum(descending, finite.max(initial=0))
     if not normalize:
         return np.cumsum([0.0, *descending])

@@ -217,7 +217,7 @@ class Inputs:
                 use, kernel = self.kernels[leaf]
                 shape = group.parameters.shapes[leaf]
                 xx, xy = all_equations(self.moments[leaf], None, use.shifted)
-                share = np.sum(kernel * xy)  # Σ ‖y‖²
+                share = np.sum(kernel * xy)  # the sum Σ ‖y‖² over outputs y of the kernel
                 channels = _channels(p, use, shape)
                 parts = zip(kernel, xx, channels, strict=True)
                 blocks += [Block(*part, group.size, ridge, share) for part in parts]
