@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts"), str(ROOT / "docs" / "_ext")]
 
-import jaxnorm  # noqa: E402, its place is in the path
+import jaxnorm  # noqa: E402, because the path above must be set first
 
 project = "jaxnorm"
 author = "The jaxnorm authors"
@@ -46,7 +46,7 @@ copybutton_prompt_is_regexp = True
 myst_enable_extensions = ["attrs_inline", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 
-default_role = "py:obj"  # links names in backticks
+default_role = "py:obj"  # makes Sphinx link names that stand in single backticks
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"

@@ -27,7 +27,7 @@ VECTOR, MATRIX = jnp.arange(1.0, 4.0), jnp.ones((2, 2))
 SHAPE = jax.ShapeDtypeStruct((2, 2), "float32")
 FOREIGN = np.ones((2, 2), "f4").astype(np.dtype("f4").newbyteorder())
 RECORDS = np.zeros((2, 2), [("a", "f4")])
-LAYER = linen.Dense(2, dtype=jnp.float32)  # has a dtype, but no shape
+LAYER = linen.Dense(2, dtype=jnp.float32)  # this layer has a dtype, but no shape
 TOO_LARGE = 10**400
 NO_NUMBERS = {
     "a list": ([1.0], "must be an array; got list"),

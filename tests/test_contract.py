@@ -22,7 +22,8 @@ KEYWORDS = {
     *("r_max", "d_max"),
     *("groups", "pixels", "projections", "radius", "steps"),
 }
-# functions whose results differ in dtype from the inputs: orders, masks, overlaps, correlations
+# The results of these functions have another dtype than the inputs: orders, masks, overlaps,
+# correlations.
 DTYPE_CHANGES = {
     pruning.order,
     pruning.ranking.lowest,
@@ -82,14 +83,14 @@ def test_vmap_changes_nothing(function):
         assert_same(jax.tree.map(lambda y, i=i: y[i], batched), single)
 
 
-MESH = jax.make_mesh((2,), ("d",), devices=jax.devices()[:2])  # of Explicit axes
+MESH = jax.make_mesh((2,), ("d",), devices=jax.devices()[:2])  # its axes are Explicit
 KEYED = (
     partial(geometry.random_network, jax.random.key(0), depth=3, width=4),
     partial(geometry.ranks.rows_needed, jax.random.key(0)),
     partial(pruning.lilliefors, jax.random.key(0), samples=4),
     partial(pruning.weight_tests.ks_generalized_gaussian, jax.random.key(0), samples=4),
 )
-# JAX's own `rankdata`, and before JAX 0.12 JAX's own `betainc`, fail in a `shard_map`.
+# JAX's `rankdata` fails in a `shard_map`. In versions before 0.12, JAX's `betainc` fails, too.
 FAIL_IN_JAX = (pruning.ranking.similarity, pruning.weight_tests.mean_equivalence)
 
 

@@ -50,7 +50,7 @@ def test_cells_are_run_one_after_the_other_and_print():
 def test_a_script_runs(script, tmp_path):
     """A script runs without warnings, and prints as many lines as its notebook shows."""
     if script.stem == "prune_and_time":
-        pytest.importorskip("flatbuffers")  # needed by jax.export
+        pytest.importorskip("flatbuffers")  # `jax.export` needs this package
     command = [sys.executable, "-W", "error", str(script)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -76,7 +76,8 @@ def has_nan(leaves):
 def differs(found, expected, tolerance, smallest=0.0):
     """Whether arrays differ by more than the tolerance times their largest expected element."""
     if isinstance(expected, str):
-        return False  # eager calls raise this error, compiled programs check no values
+        # An eager call raises this error. A compiled program does not check values.
+        return False
     if isinstance(found, str):
         return True
     for a, b in zip(found, expected, strict=True):

@@ -19,7 +19,7 @@ from pruning import channels, criteria, gaussian, ranking, schedules, weight_tes
 from tests.support.numpy_programs import evaluated
 from tests.support.products import assert_full_precision
 
-MESHES = {  # the default of `jax.make_mesh` is Explicit
+MESHES = {  # `jax.make_mesh` makes Explicit axes by default
     "explicit": jax.make_mesh((8,), ("data",)),
     "auto": jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,)),
 }
@@ -170,7 +170,8 @@ ON_THE_HOST = {
     "select_layerwise": [(select_layerwise, (SCORES,))],
     "select_globally": [(select_globally, PAIR)],
 }
-# functions of Python numbers, names, shapes, keys, whole networks or features of a network
+# The arguments of these functions are Python numbers, names, shapes, keys, whole networks or
+# features of a network.
 OTHERS = {
     "chance_overlap",
     "check_program",
@@ -220,7 +221,7 @@ OTHERS = {
     "widths_for",
 }
 COMPILED = DIFFERENTIABLE | PIECEWISE_CONSTANT | TRAINED
-# Only tests with samples or filters over Explicit axes are fast; all others are marked slow.
+# A test is fast if it shards samples or filters over Explicit axes. All other tests are slow.
 on_each_mesh = pytest.mark.parametrize(
     "mesh",
     [
@@ -322,7 +323,7 @@ def test_the_tables_hold_every_public_function():
 
 # Neighbours in the table share code, so only every other call runs in fast tests. `fermat` and
 # `lilliefors` take seconds, and share their code with `geometric_median` and `ks_normal`. Only
-# `emd_1d-3` has an array as a keyword.
+# `emd_1d-3` has an array as a keyword argument.
 @each(COMPILED, fast={*list(calls(COMPILED))[::2], "emd_1d-3"} - {"fermat", "lilliefors"})
 @on_each_mesh
 def test_what_is_spread_has_the_same_result_and_gradient_under_jit(name, axis, mesh):
@@ -334,7 +335,7 @@ def test_products_do_not_depend_on_the_precision_of_a_device(name):
     assert_full_precision(jax.make_jaxpr(with_gradient(name))(whole(CALLS[name][1])))
 
 
-# Functions whose random draws in float32 differ from their draws in float64.
+# In float32, these functions draw other random numbers than in float64.
 DRAWN = {"emd_sliced", "lilliefors", "anderson_darling", "ks_generalized_gaussian"}
 DRAWN |= {"permutation_p_value"}
 

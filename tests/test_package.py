@@ -120,7 +120,7 @@ def test_dependencies_are_what_the_packages_import():
     assert {re.split("[>=]", line)[0] for line in PROJECT["dependencies"]} == needed
 
 
-# The environment variables without PYTHONPATH and without settings of JAX.
+# These environment variables include neither PYTHONPATH nor settings of JAX.
 ALONE = {
     name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "PYTHONPATH"))
 }
@@ -311,7 +311,7 @@ def test_a_completion_list_shows_what_users_import(name):
         for shown_name, value in values.items()
         if inspect.ismodule(value) or inspect.isroutine(value) or inspect.isclass(value)
     }
-    ours = (*PACKAGES, "jaxtyping")  # the tests' import hook adds jaxtyping to all modules
+    ours = (*PACKAGES, "jaxtyping")  # the tests' import hook adds the name jaxtyping to all modules
     foreign = [
         shown_name
         for shown_name, home in homes.items()

@@ -26,7 +26,7 @@ class Citation(NamedTuple):
 
 
 def citations(text):
-    text = re.sub(r"\s*\n[\s#]*", " ", text)  # a citation may continue on the next line
+    text = re.sub(r"\s*\n[\s#]*", " ", text)  # a citation can continue on the next line
     for name, year, letter in ET_AL.findall(text):
         yield Citation((name,), True, year, letter)
     for names, year, letter in ALL_NAMES.findall(text):
@@ -101,7 +101,8 @@ def test_every_citation_has_one_entry():
             if not keys or (citation.year and len(keys) > 1):
                 wrong.append((str(page.relative_to(ROOT)), citation, keys))
     assert not wrong
-    assert len(cited) > 15  # with fewer citations, the search itself would be broken
+    # If there were fewer citations, the search itself would be broken.
+    assert len(cited) > 15
 
 
 @pytest.mark.parametrize("key", ENTRIES)

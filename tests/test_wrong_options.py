@@ -29,7 +29,7 @@ MOMENTS = jaxnorm.moments(X)
 WEIGHTS = jax.random.normal(KEY, (16, 9))
 rngs = partial(nnx.Rngs, 0)
 FUNCTIONS = {f: call for f, call in NUMERICAL.items() if "channels" not in f.__module__}
-# `custom_jvp` raises its own error for an argument that is not an array
+# For an argument that is not an array, `custom_jvp` raises an error of JAX.
 REFUSED_BY_JAX = {criteria.fermat, criteria.gm}
 
 
@@ -125,7 +125,7 @@ GROUPS = pruning.coupled_channels(mlp, PARAMS, X)
 KEPT = [np.arange(8) < 4]
 NORM = jaxnorm.nnx.BatchNorm(4, use_running_average=True, rngs=rngs())
 prune_half = partial(pruning.prune, mlp, PARAMS, X, ratios=[0.5], fold=False)
-# for each function that a user gives: a call with this function, and what its result must be
+# For each function that a user gives: a call with this function, and what the function must return.
 GIVEN = {
     "score": (lambda f: prune_half(score=f), "score must return a list of vectors"),
     "score of a batch": (
@@ -198,7 +198,7 @@ def test_a_whole_number_is_neither_a_text_nor_a_flag(function, name, wrong):
 )
 def test_a_layer_a_shape_and_complex_numbers_are_no_arrays_of_floats(function):
     args, given = FUNCTIONS[function]
-    layer = nnx.Linear(2, 3, rngs=rngs())  # has the attribute dtype
+    layer = nnx.Linear(2, 3, rngs=rngs())  # a layer has an attribute dtype
     for i, x in enumerate(args):
         if not hasattr(x, "dtype"):
             continue
@@ -290,7 +290,7 @@ def test_a_traced_depth_names_the_cure():
     assert text == "depth must be an int; got a traced value: make it a static argument of jit"
 
 
-# Calls that would return a number without a check.
+# Without a check, these calls would return a number.
 SILENT = {
     "distance must lie in [0, inf]": lambda: shift.certified_upper_bound(
         shift.dyt_bounds(0.5, X[0]), -1.0
@@ -345,7 +345,7 @@ SILENT = {
     "use_running_average must be True or False; got 'eval'": lambda: jaxnorm.nnx.BatchNorm(
         4, rngs=rngs()
     )(X, "eval"),
-    # The 4 is meant as the number of features.
+    # Here, the user means 4 as the number of features.
     "use_running_average must be True or False; got 4": lambda: jaxnorm.linen.BatchNorm(4).init(
         KEY, X
     ),
@@ -370,7 +370,7 @@ def claim(values, **named):
     return made
 
 
-# Calls that would raise an error of JAX or Python without a check.
+# Without a check, JAX or Python would raise an error in these calls.
 RAW = {
     "axis_name must name an axis that vmap": lambda: jaxnorm.batch_norm(X, axis_name="i"),
     "a must be BatchStatistics; got tuple": lambda: jaxnorm.merge_statistics((X, X), STATISTICS),

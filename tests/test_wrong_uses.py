@@ -121,7 +121,7 @@ SENTENCES = {
     ),
     "outputs must return a dictionary from layers": lambda: Tracker(lambda _, x: x, X).update(None),
     "select must be a function of scores with the options ratio": lambda: half(select=l1_norm),
-    # Functions that read the global `PARAMS` instead of their argument.
+    # These functions read the global `PARAMS` instead of their argument.
     "it multiplies no inputs by arrays of params: use the params that apply gets": lambda: prune(
         lambda params, x: unit(PARAMS, x), PARAMS, X, ratios=[0.5]
     ),

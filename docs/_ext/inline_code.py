@@ -8,7 +8,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
-WIDEST = 34  # number of characters in a line of a list on a phone of 390 pixels
+WIDEST = 34  # a phone whose screen is 390 pixels wide shows 34 characters per line of a list
 
 
 class LongWords(SphinxTransform):

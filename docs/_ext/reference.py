@@ -143,7 +143,8 @@ def escaped(text: str) -> str:
 
     Without a separator, code that touches a letter would not be marked up.
     """
-    text = re.sub(r"((?:^|: )\s*\w)\.(?=\s|$)", r"\1\.", text)  # otherwise "x." begins a list
+    # Without the backslash that this line adds, "x." would begin a list.
+    text = re.sub(r"((?:^|: )\s*\w)\.(?=\s|$)", r"\1\.", text)
     pieces = re.split(r"(`+[^`]+`+)", text)
     pieces[::2] = [re.sub(r"([*|]|_(?=\W|$))", r"\\\1", piece) for piece in pieces[::2]]
     pieces[1::2] = [f"\\ {piece}\\ " for piece in pieces[1::2]]
@@ -151,7 +152,7 @@ def escaped(text: str) -> str:
 
 
 def escape(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    if "Call self as a function." in lines:  # Python's default docstring
+    if "Call self as a function." in lines:  # the docstring that Python gives to `__call__`
         lines.clear()
     lines[:] = [x if re.match(r"\s*(>>>|\.\.\.)", x) else escaped(x) for x in lines]
 
@@ -185,7 +186,8 @@ def skip(app: Sphinx, what: str, name: str, value: Any, skipped: bool, options: 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("namespace", Namespace)
     app.add_directive("task", Task)
-    app.connect("autodoc-process-docstring", escape, priority=400)  # napoleon has priority 500
+    # `escape` runs first, because napoleon has the priority 500.
+    app.connect("autodoc-process-docstring", escape, priority=400)
     app.connect("autodoc-process-signature", shorten)
     app.connect("autodoc-skip-member", skip)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

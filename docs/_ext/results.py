@@ -67,7 +67,7 @@ def linked(body: str, folder: Path, app: Sphinx) -> str:
     def resolved(link: re.Match[str]) -> str:
         target = (folder / link[1]).resolve()
         if target.is_relative_to(FOLDER.resolve()):
-            own = link[1] == "results.json"  # the results that the page shows
+            own = link[1] == "results.json"  # is it the file that this page shows?
             address = link[1] if own else gallery.page_of(link[1])
         elif forge:
             address = f"{forge}blob/main/{target.relative_to(root).as_posix()}"

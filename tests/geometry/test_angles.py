@@ -28,8 +28,8 @@ def test_dtype_is_kept(f, dtype):
 @given(st.floats(-15, 0), st.floats(0, 6.28))
 def test_an_angle_of_any_size_is_measured(exponent, turn):
     theta = 3 * 10.0**exponent
-    # `x` has two unit vectors with the angle theta. The second vector is the sum of a multiple of
-    # the base vector and a small step, because the sum represents theta precisely.
+    # The rows of `x` are unit vectors at the angle theta. The second row is a multiple of the base
+    # vector plus a small step, because such a sum represents a small theta precisely.
     base, across = np.array([np.cos(turn), np.sin(turn)]), np.array([-np.sin(turn), np.cos(turn)])
     x = np.stack([base, np.cos(theta) * base + np.sin(theta) * across])
     assert abs(angles(jnp.asarray(x))[0, 1] - theta) < 1e-15 + 1e-14 * theta
@@ -44,7 +44,8 @@ def test_tiny_angles_are_resolved_where_an_arccosine_gives_zero(dtype, theta):
     np.testing.assert_allclose(found[3], np.pi, rtol=1e-7)
 
 
-@pytest.mark.parametrize("shape", [(20, 5), (9, 20_000)])  # the second shape is computed in blocks
+# `angles` splits the second array into blocks.
+@pytest.mark.parametrize("shape", [(20, 5), (9, 20_000)])
 def test_angles_agree_with_arccosines_where_these_are_good(shape, key):
     x = np.asarray(jax.random.normal(key, shape))
     u = x / np.linalg.norm(x, axis=1, keepdims=True)

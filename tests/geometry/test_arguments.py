@@ -15,7 +15,7 @@ import jaxnorm
 KEY = jax.random.key(0)
 X = jnp.asarray(np.random.default_rng(0).normal(size=(4, 3)))
 
-# Functions that cannot be traced, each with its arguments; the test traces the first argument.
+# These functions cannot be traced. Each has example arguments; the test traces the first argument.
 ON_HOST = {
     geometry.odd_points.cluster_growth: (7,),
     geometry.tree.end_bounds: (5,),
@@ -98,7 +98,7 @@ def test_arrays_of_one_number_are_python_numbers(function, numbers):
     assert math.isclose(function(*map(jnp.asarray, numbers)), function(*numbers))
 
 
-NAME: Any = "batch_norm"  # a string where a function is needed
+NAME: Any = "batch_norm"  # the tests pass this text instead of a function
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -151,8 +151,8 @@ GRAM_FUNCTIONS = [
 ]
 
 
-# The tests of `rescale_step` and `rescale_rms_step` are slow tests, because these functions check
-# the matrix by the same code as `standardize_step`, `_unit_trace`.
+# The tests of `rescale_step` and `rescale_rms_step` are slow tests, because `_unit_trace` checks
+# the matrix for both of them and for `standardize_step`.
 @pytest.mark.parametrize(
     "function",
     [
@@ -221,7 +221,7 @@ def test_arrays_of_other_shapes_or_elements_are_refused(function, x, message):
 
 POINTS = np.random.default_rng(0).normal(size=(5, 3))
 GRAM, INVARIANT = POINTS @ POINTS.T, np.array([[1.0, 0], [0, 0.5], [0, 0.5]])
-# Functions whose result does not depend on the scale of the array.
+# The results of these functions do not depend on the scale of the array.
 SCALE_FREE = {
     "unit_vector": (jaxnorm.unit_vector, POINTS),
     "angles": (geometry.angles, POINTS),

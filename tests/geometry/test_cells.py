@@ -21,7 +21,8 @@ def circle(n, dtype=None):
 def test_equally_spaced_points_have_2n_cells_of_volume_1_over_2n(n):
     volumes = cell_volumes_2d(circle(n))
     np.testing.assert_allclose(volumes, np.full(2 * n, 1 / (2 * n)), rtol=1e-13)
-    assert abs(gamma_2d(circle(n)) - 1 / n) > 0.4 / n  # the paper prints 1/n
+    # The paper prints the value 1/n, which is wrong.
+    assert abs(gamma_2d(circle(n)) - 1 / n) > 0.4 / n
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -93,7 +94,7 @@ def test_cells_in_space_fill_it_in_opposite_pairs(n):
     volumes = np.asarray(volumes_3d(in_space(n)))
     assert len(volumes) == geometry.cells.number_of_cells(n, 3) == n * n - n + 2
     np.testing.assert_allclose(volumes.sum(), 1, rtol=1e-13)
-    # opposite cells have equal volumes
+    # The two cells of an opposite pair have equal volumes, and mirrored positions in the array.
     np.testing.assert_allclose(volumes, volumes[::-1], atol=1e-14)
     assert (volumes > 0).all()
 

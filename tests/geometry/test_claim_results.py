@@ -42,11 +42,12 @@ def test_layers_have_a_mean_and_a_spread():
 
 
 def test_networks_have_a_mean_and_its_error():
-    of_two = {"spearman": {"l2-gm": [[0.5, 0.7], [0.8, 1.0]]}}  # means 0.6 and 0.9
+    # The two networks have the means 0.6 and 0.9.
+    of_two = {"spearman": {"l2-gm": [[0.5, 0.7], [0.8, 1.0]]}}
     found = _networks.pairs_in_the_report("spearman", "l2-gm")(of_two)
     assert (
         found == "Spearman's ρ is 0.750 ± 0.150 for l2 and GM"
-    )  # deviation 0.3 / √2 of two means, / √2
+    )  # the standard error is 0.3/√2, the deviation of the two means, divided by √2
 
 
 def test_layers_above_a_limit_are_counted():

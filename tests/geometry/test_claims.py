@@ -44,7 +44,8 @@ SAMPLED = {
 }
 MODULES = sorted({part.function.__module__ for claim in ALL for part in claim.checks})
 COMPUTED = [claim for claim in ALL if any(isinstance(part, Computed) for part in claim.checks)]
-# Claims whose checks take milliseconds, because they draw nothing and compile nothing.
+# The checks of these claims take milliseconds, because they draw no random numbers and compile
+# nothing.
 QUICK = {
     "bn-decomposed": {
         "Section I, rank of a product",
@@ -445,7 +446,8 @@ def test_what_is_not_a_number_is_never_as_recorded(form, key):
     """A check whose result is NaN does not change the p-values of other checks."""
 
     def with_nan(key):
-        large = 1e80 * jax.random.normal(key)  # only the standard error of the variance overflows
+        # The variance of `large` is finite, but the standard error of this variance overflows.
+        large = 1e80 * jax.random.normal(key)
         return uniform(key) | {"nothing": jnp.array(jnp.nan), "large": large}
 
     draws = Draws(with_nan, 2000)
@@ -481,7 +483,8 @@ def test_a_claim_without_checks_must_have_a_reason(call, key):
 
 
 def test_all_checks_are_decided_together():
-    z = 3.5  # a single check with this z would be rejected, but not one of a hundred checks
+    # A single test would reject this z. One of a hundred tests would not.
+    z = 3.5
     p = 2 * stats.norm.sf(z)
     assert p < LEVEL < 100 * p
     names = [f"u{i}" for i in range(100)]
@@ -495,7 +498,8 @@ def test_all_checks_are_decided_together():
     assert together[0].as_recorded
     np.testing.assert_allclose(together[0].findings[7].p_value, 100 * p, rtol=1e-3)
     near = {"uniform": measured["uniform"]._replace(mean=values | {"u3": 1.0 + 0.9999 * z})}
-    found = claims.decide([claim_of(*parts)], near)[0].findings  # adjusted p-values never decrease
+    # Check 3 has a larger p-value than check 7, so its adjusted p-value is not smaller.
+    found = claims.decide([claim_of(*parts)], near)[0].findings
     assert found[3].p_value == found[7].p_value
 
 
@@ -543,7 +547,7 @@ def test_threads_leave_one_thread_of_a_cpu_for_lapack(key, monkeypatch):
     assert claims.measure((claim,), key, devices=one, threads=9)
     with pytest.raises(ValueError, match=r"threads must be below 10, .* got 10: .* NPROC=20$"):
         claims.measure((claim,), key, devices=one, threads=10)
-    monkeypatch.setenv("NPROC", "2")  # XLA has a thread for each of the eight devices
+    monkeypatch.setenv("NPROC", "2")  # XLA still has a thread for each of the eight devices
     with pytest.raises(ValueError, match="threads must be below 8"):
         claims.measure((claim,), key, devices=one, threads=8)
 
@@ -779,8 +783,8 @@ def test_eq_10_obeys_the_corrected_bound(key):
 
 def test_algorithm_2_predicts_the_integral_over_the_angle():
     dims, m = 8 * 8 * 16, 32.0
-    # For a unit vector u and a normal vector X of mean m u, the cosine is
-    # (m + z)/√((m + z)² + χ²), with a normal z, and χ² with dims − 1 degrees of freedom.
+    # The cosine between a unit vector u and a normal vector X of mean m u is
+    # (m + z)/√((m + z)² + χ²). Here z is standard normal, and χ² has dims − 1 degrees of freedom.
     z, weight = np.polynomial.hermite_e.hermegauss(60)
     chi = np.linspace(24, 40, 2001)
     density = np.exp((dims - 2) * np.log(chi / 32) - (chi**2 - 32**2) / 2)
@@ -789,7 +793,7 @@ def test_algorithm_2_predicts_the_integral_over_the_angle():
     np.testing.assert_allclose(mean_cosine(), expected, rtol=1e-9)
 
 
-# environment variables that only the tests set
+# Only the tests set these environment variables, so `run` removes them.
 OURS = ("JAX_DISABLE_MOST_OPTIMIZATIONS", "XLA_FLAGS")
 
 
@@ -838,7 +842,7 @@ def test_what_must_fail_fails_by_far(measured):
                 assert abs(found.z) > 8, (verdict.claim.name, found)
 
 
-# Reasons why a check may not notice a prediction that is wrong by 10 %.
+# Reasons why a check can pass although a prediction is wrong by 10 %.
 SLACK = "a one-sided check with the slack that the text of the check states"
 LOOSE = "a bound that is loose for these draws; another check tests a case that attains the bound"
 RATE = "an exponent or a remainder, known only up to the tolerance of the check"

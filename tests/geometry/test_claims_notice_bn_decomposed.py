@@ -269,7 +269,8 @@ MUTATIONS = [
         networks.neuron_per_point, "unbiased", result(lambda wb: (wb[0], 0 * wb[1])), (DISCUSSION,)
     ),
 ]
-# No claim notices the scale of a network, because all figures compare samples with each other.
+# No claim fails if the outputs of a network are doubled, because all figures compare samples with
+# each other.
 SURVIVORS = [Mutation(geometry.random_network, "scaled", field("x", lambda x: 2 * x), (FIG_1,))]
 
 

@@ -117,7 +117,7 @@ MUTATIONS = [
         at_other(0, lambda d: d + 1),
         (FIRST, "Lemma 3, Equation 31"),
     ),
-    # the variance of a ratio of criteria
+    # the variance of the ratio of two criteria
     Mutation(pruning.l1_l2_ratio_variance, "exchanged", exchanged, (FIRST,)),
     Mutation(pruning.l1_l2_ratio_variance, "direct halved", shifted(direct=0.5), (FIRST,)),
     Mutation(pruning.l1_l2_ratio_variance, "inverse +10 %", shifted(inverse=1.1), (FIRST,)),
@@ -191,7 +191,7 @@ MUTATIONS = [
         ("Equation 1",),
     ),
     Mutation(ranking.lowest, "the largest", largest, ("Section 1, filters and one-shot pruning",)),
-    # criteria
+    # criteria of pruning
     Mutation(pruning.geometric_median, "the centroid", centroid, (FILTERS,)),
     Mutation(pruning.geometric_median, "by coordinate", middle_by_coordinate, (FILTERS,)),
     Mutation(criteria.optimality_gap, "0", constant(0.0), (FILTERS,)),
@@ -207,7 +207,7 @@ MUTATIONS = [
     Mutation(pruning.l2_norm, "+10 %", OFF, ("Theorem 5, item 1",)),
     Mutation(pruning.gm, "+10 %", OFF, ("Table 2 and its footnote",)),
     Mutation(pruning.gm, "not a number", times(float("nan")), ("Section 4.1 (2)",)),
-    # tests of weights
+    # statistical tests of weights
     Mutation(weight_tests.ks_distance, "+10 %", OFF, TESTS[:1]),
     Mutation(
         weight_tests.ks_distance,

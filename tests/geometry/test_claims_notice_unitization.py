@@ -260,8 +260,8 @@ MUTATIONS = [
     Mutation(shift.emd_critic, "descending", times(-1.0), (ALG_3,)),
     Mutation(shift.emd_critic, "without the sigmoid", times(1e7), (ALG_3,)),
 ]
-# No claim of this paper notices this mutation: the Lipschitz constant K is not known, so no claim
-# predicts a value of the critic.
+# No claim of this paper fails under this mutation. The Lipschitz constant K is not known, so no
+# claim predicts a value of the critic.
 SURVIVORS = [Mutation(shift.emd_critic, "halved", HALF, (ALG_3,))]
 
 

@@ -57,8 +57,8 @@ def test_variance_of_the_log_ratio_over_that_of_the_logs_bounds_the_correlation(
     generator = np.random.default_rng(1)
     for share in (0.01, 0.1, 0.5):
         log_y, noise = generator.standard_normal((2, 1000))
-        # The noise is made uncorrelated with log y. The bound is sharp only if the residual is
-        # uncorrelated with log x, as for `tilted` below.
+        # These lines make the noise uncorrelated with log y. The bound is sharp for `tilted` below,
+        # because there log x − log y is uncorrelated with log x.
         noise -= noise.mean() + (log_y - log_y.mean()) * (noise @ log_y) / (log_y @ log_y)
         noise *= np.std(log_y) / np.std(noise)
         for log_x in (log_y + share * noise, (1 - share**2) * log_y + share * noise, -log_y):
@@ -96,7 +96,8 @@ class TestLemma3:
         a, _ = self.draw(c, k)
         assert abs(self.z_score(a, 4 * c**4 * k)) < 4
         assert abs(self.z_score_of_variance(a, 16 * c**8 * (2 * k**2 + 6 * k))) < 4
-        assert self.z_score_of_variance(a, 16 * c**8 * (2 * k**2 + 3 * k)) > 8  # Eq. 32
+        # Equation 32 prints this variance.
+        assert self.z_score_of_variance(a, 16 * c**8 * (2 * k**2 + 3 * k)) > 8
 
     @pytest.mark.parametrize("c", [0.05, 1.0])
     def test_moments_of_the_denominator(self, c):
@@ -107,7 +108,8 @@ class TestLemma3:
         assert abs(self.z_score(b, 2 * mean**2)) < 4
         expected = 4 * ((mean**2 + variance) ** 2 - mean**4)
         assert abs(self.z_score_of_variance(b, expected)) < 4
-        assert abs(self.z_score_of_variance(b, c**2 + 4 * c**4 * k)) > 10  # Eq. 31
+        # Equation 31 prints this variance.
+        assert abs(self.z_score_of_variance(b, c**2 + 4 * c**4 * k)) > 10
 
     @pytest.mark.parametrize("c", [0.05, 1.0])
     def test_moments_of_the_ratio(self, c):
@@ -118,12 +120,13 @@ class TestLemma3:
         assert abs(self.z_score(a / b, mean)) < 4
         second = 12 * c**4 * k / (k - 2)
         assert abs(self.z_score(np.square(a / b), second)) < 4
-        assert self.z_score(a / b, 2 * c**2 + (4 * c**2 * k + 1) / (2 * k**2)) < -9  # Eq. 29
+        # Equation 29 prints this mean.
+        assert self.z_score(a / b, 2 * c**2 + (4 * c**2 * k + 1) / (2 * k**2)) < -9
 
     def test_the_printed_bound_of_the_variance_is_exceeded(self):
         c, k = 1.0, 20
         a, b = self.draw(c, k)
-        printed = 8 * c**4 + (16 * c**4 * k + c**2) / k**2  # Eq. 30
+        printed = 8 * c**4 + (16 * c**4 * k + c**2) / k**2  # Equation 30 prints this variance
         assert self.z_score_of_variance(a / b, printed) > 5
 
     def test_no_ratio_depends_on_the_unit(self):

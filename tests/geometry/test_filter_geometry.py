@@ -48,8 +48,8 @@ def test_moments_are_those_of_scipys_distributions():
 
 
 def test_a_layer_of_gaussian_filters_has_them(key):
-    # Variances over pairs are biased, because pairs are dependent and the mean of the layer is
-    # subtracted.
+    # The variances over pairs are not in this list. They are biased, because pairs are dependent
+    # and the mean of the layer is subtracted.
     unbiased = ("norm_mean", "norm_variance", "cosine_mean", "cosine_size", "distance_mean")
     expected = gaussian_filter_geometry(40, std=0.5)._asdict()
 
@@ -69,7 +69,7 @@ def test_a_layer_by_hand():
     np.testing.assert_allclose(found.cosine_size, 1 / 3, rtol=1e-12)
     np.testing.assert_allclose(found.angle_mean, 2 * np.pi / 3)
     np.testing.assert_allclose(found.distance_mean, (5**0.5 + 4 + 13**0.5) / 3)
-    # One of the three pairs is opposite, and two pairs have a right angle.
+    # The two vectors of one pair are opposite. The other two pairs are orthogonal.
     np.testing.assert_allclose(found.cosine_variance, 2 / 9)
     np.testing.assert_allclose(found.angle_variance, (np.pi / 2) ** 2 * 2 / 9)
     np.testing.assert_allclose(found.distance_variance, np.var([5**0.5, 4, 13**0.5]))
@@ -114,7 +114,7 @@ def test_welch(num_filters, dims, key):
 
 
 def test_a_simplex_attains_welchs_bound():
-    simplex = jnp.asarray(np.eye(5) - 1 / 5)  # five vectors of rank 4
+    simplex = jnp.asarray(np.eye(5) - 1 / 5)  # five vectors that span four dimensions
     cosine = np.abs(np.cos(angles(simplex)))[0, 1]
     np.testing.assert_allclose(cosine, welch_bound(5, 4), rtol=1e-12)
     assert welch_bound(1, 1) == welch_bound(4, 4) == welch_bound(3, 7) == 0

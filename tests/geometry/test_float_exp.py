@@ -14,7 +14,7 @@ numbers = st.tuples(st.floats(-8, 8, width=16), st.integers(-30, 30))
 def exact(x):
     exponents = np.broadcast_to(x.exponent, x.mantissa.shape)
     return [
-        Fraction(float(m)) * Fraction(2) ** int(e) if m else 0  # zeros have huge exponents
+        Fraction(float(m)) * Fraction(2) ** int(e) if m else 0  # a zero has a huge exponent
         for m, e in zip(np.ravel(x.mantissa), np.ravel(exponents), strict=True)
     ]
 
@@ -30,7 +30,7 @@ def test_products_and_sums_are_those_of_fractions(first, second):
     a, b = array(first), array(second)
     pairs = list(zip(exact(a), exact(b), strict=True))
     assert exact(jax.jit(multiply)(a, b)) == [x * y for x, y in pairs]
-    # The exact sum of two numbers with exponents 66 apart does not fit into one float64.
+    # If the exponents of two numbers differ by 66, their exact sum does not fit into one float64.
     total, expected = exact(jax.jit(add)(a, b)), [x + y for x, y in pairs]
     largest = max(map(abs, [*exact(a), *exact(b)]))
     assert all(abs(x - y) <= largest / 2**48 for x, y in zip(total, expected, strict=True))

@@ -94,13 +94,14 @@ def test_theorem_14_squared_norms_orthogonality_and_contraction(n, factor):
     found = expected(x)
     g = np.asarray(found.gram)
     np.testing.assert_allclose(found.radius, radius, rtol=1e-10)
-    np.testing.assert_allclose(g[0, 0], 1, rtol=1e-10)  # Item 1 for ‖x₁‖².
-    np.testing.assert_allclose(g[-1, -1], 1 / (n - 1) ** 2, rtol=1e-10)  # Item 2 for ‖ν̂‖².
-    assert abs(g[0, -1]) < 1e-10  # item 3
+    np.testing.assert_allclose(g[0, 0], 1, rtol=1e-10)  # item 1: ‖x₁‖² is 1 on average
+    # Item 2: the mean of the other samples has this squared norm on average.
+    np.testing.assert_allclose(g[-1, -1], 1 / (n - 1) ** 2, rtol=1e-10)
+    assert abs(g[0, -1]) < 1e-10  # item 3: the first sample is orthogonal to this mean
     cluster = np.concatenate([x[1:], x[1:].mean(0, keepdims=True)])
     before = np.square(cluster[:, None] - cluster[None]).sum(-1)
     pairs = np.triu_indices(n, 1)
-    assert (square_distances(g)[1:, 1:][pairs] < before[pairs]).all()  # item 4
+    assert (square_distances(g)[1:, 1:][pairs] < before[pairs]).all()  # item 4: distances shrink
 
 
 def test_theorem_14_norms_are_below_their_printed_values():

@@ -133,7 +133,7 @@ def test_infinite_width_has_an_odd_state_with_a_finite_spread(n, ratio, spread, 
     assert abs(found.norm_ratio - ratio) < 0.01
     assert abs(np.degrees(found.spread) - spread) < 0.01
     assert abs(np.degrees(found.angle) - angle) < 0.01
-    assert abs(found.spread * n / (3 * np.pi) - 1) < 2.1 / n  # the spread is about 3π/n
+    assert abs(found.spread * n / (3 * np.pi) - 1) < 2.1 / n  # the spread is 3π/n, up to order 1/n²
 
 
 @pytest.mark.parametrize("n", [10**3, 10**5, 10**9])
@@ -188,7 +188,7 @@ def test_expected_norm_factor_is_what_layers_do(key):
 
     mean, stderr, _ = monte_carlo(draw, key, 50_000)
     assert abs(mean - expected_norm_factor(5)) < 5 * stderr
-    assert abs(mean - 1) > 50 * stderr  # Theorem 14 prints 1
+    assert abs(mean - 1) > 50 * stderr  # so the value 1 that Theorem 14 prints is wrong
 
 
 def test_a_layer_needs_a_neuron():
@@ -226,6 +226,6 @@ def test_the_norm_factor_is_the_mean_of_a_chi_variable_of_binomial_degrees(width
     j = np.arange(1, width + 1)
     log_chi = np.log(2) / 2 + scipy.special.gammaln((j + 1) / 2) - scipy.special.gammaln(j / 2)
     mean = np.sum(scipy.stats.binom.pmf(j, width, 0.5) * np.exp(log_chi)) * (2 / width) ** 0.5
-    # Above width 10,000, the code sums a series, whose last term is 2·10⁻⁹ at width 10,000. The
-    # tolerance is smaller, so the test would notice a wrong last term.
+    # Above width 10,000, the code sums a series. At width 10,000, the last term of the series is
+    # 2·10⁻⁹. The tolerance is smaller, so the test fails if the last term is wrong.
     np.testing.assert_allclose(expected_norm_factor(width), mean, rtol=0, atol=4e-11)

@@ -155,7 +155,7 @@ def test_the_expansion_at_one():
         deficit = 1 - kernel(math.cos(angle)) - kernel.slope * angle**2 / 2
         assert abs(-deficit / angle**3 / cubic_term(kernel) - 1) < angle
     assert cubic_term(kernel_map(jnp.tanh)) == 0
-    for std in (0.7, 2.5):  # kinks away from the mean, with `std` other than 1
+    for std in (0.7, 2.5):  # here, no kink is at the mean, and `std` is not 1
         kernel = kernel_map(jax.nn.hard_tanh, (-1.0, 1.0), std=std)
         deficit = 1 - kernel(math.cos(0.01)) - kernel.slope * 0.01**2 / 2
         assert abs(-deficit / 0.01**3 / cubic_term(kernel) - 1) < 0.03
@@ -203,7 +203,8 @@ def test_ten_thousand_layers_take_less_than_a_second():
     begin = time.perf_counter()
     layers(kernel, start).block_until_ready()
     assert time.perf_counter() - begin < 1
-    np.testing.assert_allclose(math.acos(last) * 10_000, 3 * np.pi, rtol=2e-3)  # angle 3π/layers
+    # After n layers, the angle is approximately 3π/n.
+    np.testing.assert_allclose(math.acos(last) * 10_000, 3 * np.pi, rtol=2e-3)
 
 
 def test_the_stable_fixed_point_is_where_layers_lead():
@@ -230,7 +231,7 @@ def test_the_fixed_point_of_a_cubic_map_by_hand():
 
 
 def test_fixed_points_of_ordered_and_critical_maps():
-    v, one = 0.3**2, jnp.ones(())  # κ(ρ) = sinh(vρ)/sinh(v)
+    v, one = 0.3**2, jnp.ones(())  # for a sine, κ(ρ) is sinh(vρ)/sinh(v)
     ordered = fixed_point(mixed_map(kernel_map(jnp.sin, std=0.3), bias=0.5))
     slope = 0.5 * v / np.tanh(v)
     np.testing.assert_allclose(ordered, [1, slope, -1 / np.log(slope)], rtol=1e-10)
@@ -278,7 +279,7 @@ def test_fields_of_a_truncated_series_by_hand():
     kernel = kernel_map(jnp.exp, std=1.2, terms=4)
     powers = np.exp(-v) * v ** np.arange(4) / [1, 1, 2, 6]
     tail = 1 - powers.sum()
-    powers[-1] += tail  # so that κ(1) is 1
+    powers[-1] += tail  # the last power includes the tail, so that κ(1) is 1
     fields = {"mean_square": np.exp(2 * v), "slope": v, "tail": tail, "powers": powers}
     mixed = {
         "mean_square": np.exp(2 * v),
@@ -307,7 +308,7 @@ def test_fields_of_a_truncated_series_by_hand():
 def test_a_step_has_as_many_terms_as_are_asked_for():
     """The series of E eᵘ eᵛ in the covariance g has three terms, but is exact on the diagonal."""
     g = np.array([[1.0, 0.6, 0.0], [0.6, 0.5, 0.0], [0.0, 0.0, 0.0]])
-    rounded = g - 1e-18 * np.diag([0, 0, 1])  # recentering may round a zero to −1e-18
+    rounded = g - 1e-18 * np.diag([0, 0, 1])  # recentering can round a zero to −1e-18
     found = jax.jit(lambda g: activation_step(g, jnp.exp, terms=3))(rounded)
     norms = np.exp(np.diag(g) / 2)
     expected = np.outer(norms, norms) * (1 + g + g**2 / 2)
@@ -422,7 +423,7 @@ def test_networks_of_finite_width_differ_by_one_over_the_width(activation, key):
         )
         scaled.append((width * (mean - infinite), width * stderr))
     (first, first_error), *others = scaled
-    # The difference from infinite width is nearly a nonzero constant, divided by the width.
+    # The difference from infinite width, multiplied by the width, is nearly a nonzero constant.
     assert (abs(first) > 5 * first_error).any()
     for product, stderr in others:
         assert (abs(product - first) < 4 * np.hypot(stderr, first_error) + 0.25 * abs(first)).all()

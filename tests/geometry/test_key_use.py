@@ -25,7 +25,7 @@ def test_every_draw_of_an_estimate_has_a_key_of_its_own(options, key):
         one = jax.devices()[:1]
         monte_carlo(lambda k: jax.random.normal(k, shape), key, 60, devices=one, **options)
     use.assert_once()
-    assert use.count("normal") >= 60 // (rows or 1)  # the last chunk may have additional draws
+    assert use.count("normal") >= 60 // (rows or 1)  # the last chunk can have additional draws
 
 
 def test_rounds_of_an_estimate_go_on_where_the_last_one_ended(key):

@@ -41,7 +41,7 @@ def estimate(function, x, **options):
     return function(noisy_mean, KEY, 100, parameters=(x,), **options)
 
 
-# Each function with an array that is sharded along each axis whose size is a multiple of 8.
+# For each function: an array, which the tests shard along each axis with a multiple of 8 elements.
 FUNCTIONS = {
     "gram": (geometry.gram, X),
     "angles": (geometry.angles, X),
@@ -101,7 +101,7 @@ FUNCTIONS = {
         for name in ("monte_carlo", "monte_carlo_moments")
     },
 }
-# functions of numbers, which have no array to shard
+# The arguments of these functions are numbers, so there is no array to shard.
 OF_NUMBERS = {
     "cluster_growth",
     "cluster_spread",
@@ -143,8 +143,8 @@ MESHES = {
     "explicit": jax.make_mesh((8,), ("data",)),
     "auto": jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,)),
 }
-# Explicit axes raise more errors than Auto axes, so cases that shard samples over Explicit axes are
-# fast tests. All other cases are slow tests.
+# Explicit axes raise more errors than Auto axes, so the fast tests shard samples over Explicit
+# axes. All other cases are slow tests.
 each_mesh = pytest.mark.parametrize(
     "mesh",
     [
@@ -220,7 +220,7 @@ def test_products_do_not_depend_on_the_precision_of_a_device(name):
     assert_full_precision(jax.make_jaxpr(function)(x))
 
 
-# functions whose random draws in float32 differ from their draws in float64
+# In float32, these functions draw other random numbers than in float64.
 DRAWN = {"random_network_recentred", "rows_needed", "sampled_cells"}
 DRAWN |= {"monte_carlo", "monte_carlo_moments"}
 
@@ -254,7 +254,7 @@ def test_a_sharded_argument_changes_neither_result_nor_gradient(name, spec, mesh
     assert_close(with_gradient(name)(sharded(name, mesh, spec)), alone(name))
 
 
-# Functions that branch on shapes, so the test also runs the functions without `jit`.
+# These functions branch on shapes, so the test also runs them without `jit`.
 EAGER = {"angles", "filter_geometry"}
 
 

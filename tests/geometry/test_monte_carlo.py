@@ -215,7 +215,9 @@ def test_parameters_reach_the_draw_without_recompilation(key):
         monte_carlo(draw, key, 100, parameters=(jnp.array(scale),)) for scale in (1.0, 7.0)
     )
     np.testing.assert_allclose(seven.mean, 7 * one.mean, rtol=1e-12)
-    assert len(traced) <= 3  # the first call traces twice (shape and program), the second once
+    # The first call traces `draw` twice: for the shape of its result, and for the program. The
+    # second call traces `draw` at most once.
+    assert len(traced) <= 3
 
 
 def test_draws_that_a_mask_leaves_out_have_no_weight():
@@ -238,7 +240,9 @@ def test_drawing_stops_at_the_target_stderr_whatever_the_batches(key):
         for size in (500, 4000)
     ]
     assert found[0].stderr <= 0.004
-    assert found[0].samples == found[1].samples == 5956  # rounds stop above 1/12/0.004² draws
+    # The target needs 1/12/0.004² = 5208 draws. The first round that ends after more draws is the
+    # last one.
+    assert found[0].samples == found[1].samples == 5956
     np.testing.assert_allclose(found[0].mean, found[1].mean, rtol=1e-12)
     whole = monte_carlo(jax.random.uniform, key, 5956)
     np.testing.assert_allclose(found[0].mean, whole.mean, rtol=1e-12)

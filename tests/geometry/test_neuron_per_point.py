@@ -36,7 +36,8 @@ def test_vertices_are_those_of_qhull(n, k, scale):
 
 
 def test_a_thin_vertex_is_found_by_the_linear_programme_alone():
-    # Along its own direction and its whitened direction, the last point does not exceed all others.
+    # In its own direction, the last point is not the farthest point. Nor is it the farthest point
+    # in its whitened direction.
     x = np.array([[0.0, 0.0], [10.0, 1.0], [10.0, -1.0], [0.0, 1.0], [0.0, -1.0], [9.0, 1.01]])
     assert hull_vertices(jnp.asarray(x))[-1]
     assert not hull_vertices(jnp.asarray(x))[0]
@@ -108,7 +109,8 @@ def test_a_layer_of_any_width_starts_with_neurons_of_points(width, key):
     assert layer.kernel[...].dtype == jnp.float32
     np.testing.assert_allclose(np.sort(y.sum(0)), 2, rtol=1e-4)
     assert np.count_nonzero(y > 1e-3) == min(width, 6)
-    assert y.argmax(0).tolist() != list(range(min(width, 6)))  # the key orders the neurons
+    # The order of the neurons depends on the key.
+    assert y.argmax(0).tolist() != list(range(min(width, 6)))
     if width > 6:
         assert layer.bias is not None
         assert (layer.bias[6:] == 0).all()

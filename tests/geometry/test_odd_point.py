@@ -90,7 +90,7 @@ def test_one_odd_point_is_told_from_two_and_from_none(key):
     assert is_odd(gram(jnp.roll(invariant_representation(7, 2), 3, axis=0)))
     assert not is_odd(gram(jax.random.normal(key, (7, 30))))
     tree = jax.jit(tree_gram, static_argnums=1)(jnp.linspace(-1, 1, 7), 1000)
-    assert not is_odd(tree.gram)  # two samples become long
+    assert not is_odd(tree.gram)  # two samples become long, so no single sample is odd
 
 
 @pytest.mark.parametrize(

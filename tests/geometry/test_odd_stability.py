@@ -69,7 +69,7 @@ def test_the_odd_state_of_relu_and_its_radius_are_those_of_the_whole_batch():
     whole = growths_of_relu(gram_of(8, odd_state(8)))
     np.testing.assert_allclose(growths_of(found, 8), whole, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(found.radius, whole[-1], rtol=1e-8)
-    assert found.radius < 1  # the odd state is stable
+    assert found.radius < 1  # a radius below 1 means that the odd state is stable
 
 
 def test_the_symmetric_batch_of_relu_is_stable():
@@ -134,7 +134,7 @@ def test_layers_of_the_whole_batch_do_not_change_the_odd_state(std, monkeypatch)
 def test_relu_has_an_odd_state_from_seven_samples_on():
     assert odd_stability(6, *RELU) is None
     assert odd_stability(7, *RELU) is not None
-    # Newton's method does not converge.
+    # For leaky ReLU, Newton's method does not converge, so no odd state is found.
     assert odd_stability(6, jax.nn.leaky_relu, (0.0,)) is None
 
 
@@ -173,7 +173,7 @@ def test_a_slope_below_zero_changes_the_growth_as_by_hand():
 def test_the_spread_of_relu_at_finite_width_by_hand():
     """The odd sample's preactivation is −r = −(n − 1) times that of each other sample."""
     n, r, width = 10, 9, 400
-    spread = 2 * (1 + 2 / (n - 2)) - 1  # relative variance of one neuron's contribution
+    spread = 2 * (1 + 2 / (n - 2)) - 1  # relative variance that one neuron contributes
     distance = 6 * (r**4 + 1) / (r**2 + 1) ** 2 - 1
     both = 2 / (r**2 + 1) - 1
     found, infinite = spread_distribution(n, width, *RELU), np.log(cluster_growth(n)) / 2
@@ -210,13 +210,14 @@ def test_the_spread_at_finite_width_is_the_stationary_random_walk(width, error):
     assert expected is not None
     found, deviation = np.array(spreads[200:]), expected.mean / expected.shape**0.5
     np.testing.assert_allclose(np.diff(np.log(found)).var(), expected.noise, rtol=error)
-    stderr = deviation * (2 * n / layers) ** 0.5  # spreads 2 n layers apart count as independent
+    # Two spreads count as independent if 2 n layers lie between them.
+    stderr = deviation * (2 * n / layers) ** 0.5
     assert abs(found.mean() - expected.mean) < 4 * stderr + error * expected.mean / 4
     np.testing.assert_allclose(found.std(), deviation, rtol=0.2 + error)
 
 
 def test_a_cluster_that_collapses_or_grows_has_no_distribution():
-    def far_too_wide(x):  # the expansion gives a spread of 198 radians
+    def far_too_wide(x):  # for this function, the expansion gives 198 radians
         return jnp.tanh(x) + 0.2 * jax.nn.relu(x)
 
     cases: list[tuple[Any, float | None]] = [

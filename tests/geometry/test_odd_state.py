@@ -57,7 +57,7 @@ def test_symmetric_angles_are_the_reference_values():
         assert abs(math.degrees(recentred_angle(n)) - degrees) < 5e-3
     assert recentred_angle(2) == math.pi / 2
     assert recentred_angle(math.inf) == math.acos(1 / math.pi)
-    assert round(math.degrees(recentred_angle(9))) == 75  # the paper's 75° is for n = 9 only
+    assert round(math.degrees(recentred_angle(9))) == 75  # the paper's 75° is right only for n = 9
     g = step(step(jnp.eye(10)))
     np.testing.assert_allclose(np.arccos(g[0, 1] / g[0, 0]), recentred_angle(10), rtol=1e-12)
 

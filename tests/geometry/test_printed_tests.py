@@ -28,7 +28,7 @@ def assert_size(found, level, expected):
 
 def at_the_boundary(key, layers, n, dims, margin):
     """Layers in which the filters' standard deviations have the relative spread `margin`."""
-    # the squared relative spread of the standard deviations of Gaussian filters, to first order
+    # To first order, the standard deviations of Gaussian filters have this squared relative spread.
     own = 1 / (2 * dims - 2)
     keys = jax.random.split(key)
     scale = 1 + (margin**2 - own) ** 0.5 * jax.random.normal(keys[0], (layers, n, 1))

@@ -54,7 +54,7 @@ def test_what_is_kept_times_its_scale_is_the_batch(key):
     np.testing.assert_allclose(again.statistics, net.statistics, atol=1e-12)
     np.testing.assert_allclose(again.log_scale - net.log_scale, np.log(1e-9), rtol=1e-12)
     true = jnp.exp(net.log_scale)[:, None, None] * net.statistics
-    # Weights of variance 2/width keep squared norms on average. Recentering makes norms smaller.
+    # Weights of variance 2/width preserve squared norms on average. Recentering reduces the norms.
     assert 1e-3 < jnp.square(true[-1]).sum() / jnp.square(x).sum() < 10
 
 

@@ -56,7 +56,8 @@ def test_theorem_3_equally_spaced_points(n, reference, key):
     mean, stderr = mean_rows(key, x)
     assert abs(mean - reference) < 5 * stderr + 0.005
     bound = mean_rows_bound(n, float(gamma_2d(x)))
-    np.testing.assert_allclose(bound, n**2, rtol=1e-10)  # with γ = 1/(2n), the paper's n/γ is 2n²
+    # Here γ is 1/(2n), so the paper's bound n/γ would be 2n².
+    np.testing.assert_allclose(bound, n**2, rtol=1e-10)
     assert mean < bound
 
 
@@ -113,7 +114,7 @@ def test_lemma_2_holds_with_twice_gamma_and_is_the_frequency_of_random_rows(key)
         assert found >= 2 * gamma_2d(jnp.asarray(x)) - 1e-9
     turn = 2 * np.pi * (np.arange(5000) + 0.5) / 5000
     for x, y, found in cases:
-        relation = np.linalg.svd(y.T)[2][-1]  # the outputs' linear relation: y.T @ relation is 0
+        relation = np.linalg.svd(y.T)[2][-1]  # linear relation of the outputs: y.T @ relation is 0
         sums = relation @ np.maximum(x @ [np.cos(turn), np.sin(turn)], 0)
         assert abs(np.mean(np.abs(sums) > 1e-12) - found) <= 2 * len(x) / 5000
 

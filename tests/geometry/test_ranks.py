@@ -48,7 +48,7 @@ def test_the_rank_is_numpys_in_float32_where_a_gram_matrix_would_miss_it():
 
 @pytest.mark.parametrize("shape", [(4, 2000), (2000, 4)])
 def test_the_tolerance_of_the_rank_grows_with_the_longer_side(shape):
-    # With ε of float32, 4 ε < 1e-5 < 2,000 ε.
+    # For the machine epsilon ε of float32, 4 ε < 1e-5 < 2,000 ε.
     x = matrix(shape[0], shape[1], [1.0, 0.5, 0.1, 1e-5]).astype(jnp.float32)
     assert numerical_rank(x) == np.linalg.matrix_rank(np.asarray(x)) == 3
 
@@ -65,7 +65,8 @@ def test_the_tolerance_of_the_rank_is_that_of_a_narrow_dtype():
 def test_one_below_stable_below_effective_below_rank(seed):
     x = jnp.asarray(np.random.default_rng(seed).normal(size=(6, 4)) * np.logspace(1, -2, 4))
     stable, effective, rank = map(float, (stable_rank(x), effective_rank(x), numerical_rank(x)))
-    assert 1 <= stable <= effective + 1e-12  # Σσ⁴ ≤ σ₁² Σσ²
+    # The singular values σ satisfy Σσ⁴ ≤ σ₁² Σσ².
+    assert 1 <= stable <= effective + 1e-12
     assert effective <= rank == 4
 
 

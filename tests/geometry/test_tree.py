@@ -50,7 +50,7 @@ def test_equals_brute_force(n, depth):
     rng = np.random.default_rng(n)
     assert_equals_brute_force(rng.normal(size=n), depth, gram=numpy_gram)
     shifted = 1e4 + rng.normal(size=n)
-    # The tolerance is 1e-10, because brute force has rounding errors of about 1e-10.
+    # The tolerance is 1e-10, because the brute-force sums have rounding errors of this size.
     assert_equals_brute_force(shifted, depth, 1e-10, numpy_gram)
 
 
@@ -135,7 +135,7 @@ def test_theorem_11_and_its_exact_limits(n):
     np.testing.assert_allclose(ratio, np.tile(expected, (n - 2, 1)), rtol=1e-9)
     ends = [r / ((1 + r) * (m + r)) ** 0.5, 1 / ((1 + r) * (1 + m * r)) ** 0.5]
     np.testing.assert_allclose(cos[inner][:, [0, -1]], np.tile(ends, (n - 2, 1)), rtol=1e-9)
-    # Items 3 and 4 with sharp constants, which are attained for r = 1.
+    # Items 3 and 4 hold with these constants, which are attained for r = 1.
     assert min(expected) <= (2 / (m + 1)) ** 0.5 + 1e-9
     assert min(ends) <= 1 / (2 * (m + 1)) ** 0.5 + 1e-9
 
@@ -187,7 +187,7 @@ def test_ten_thousand_layers_in_float32():
     assert {part.dtype for part in short} == {jnp.dtype("float32")}
     np.testing.assert_allclose(short.gram, wide.gram, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(short.log_scale, wide.log_scale, rtol=1e-6)
-    assert 0.1 < wide.gram.max() < 10  # 2^10000 neurons, divided by a scale
+    assert 0.1 < wide.gram.max() < 10  # a sum over 2^10000 neurons, divided by its scale
 
 
 def test_the_scale_of_a_tree_has_all_digits_of_float32():

@@ -45,7 +45,7 @@ def test_no_depth_suffices_for_all_batches_of_a_size():
 
 
 def test_a_depth_bound_by_hand():
-    # With n − 3 = 1, the range 3 and the smallest inner gap 1, the bound is 3 + 2 log(3/2) / log 4.
+    # For these four samples, the range is 3, and the smallest inner gap is 1.
     expected = 3 + 2 * np.log(1.5) / np.log(4)
     np.testing.assert_allclose(depth_bound(jnp.array([2.0, 0.0, 3.0, 1.0])), expected)
 

@@ -191,7 +191,7 @@ WRONG_TYPES = {
         lambda: jaxnorm.models.MLP(classes=2, norm=LAYER, rngs=nnx.Rngs(0))
     ],
 }
-# For each option of a layer, a wrong value, and how its error message ends.
+# For each option of a layer: a wrong value, and the end of the error message.
 OPTIONS = {
     "param_dtype": (int, "a floating dtype, such as jnp.bfloat16; got <class 'int'>"),
     "dtype": ("int32", "a floating dtype, such as jnp.bfloat16; got 'int32'"),
@@ -596,7 +596,7 @@ def recalibrated(call):
     jaxnorm.nnx.recalibrate(norm(), [(X.astype("float32"), ROW)], **options)
 
 
-# Functions of one argument, and wrong arguments for which the error message names a right one.
+# For each function of one argument: a wrong argument. The error message names a correct argument.
 CURES: dict[str, tuple[Any, Any]] = {
     "CifarResNet": (network(jaxnorm.models.CifarResNet, depth=8), NCHW),
     "PreActResNet": (network(jaxnorm.models.PreActResNet, depth=8), NCHW),

@@ -203,7 +203,8 @@ def test_gradients(layer, shape, inference):
         ("inference", interpolated),
         pytest.param("inference", bounded, marks=pytest.mark.slow),
         pytest.param("training", bounded, marks=pytest.mark.slow),
-        ("training", lambda alpha, square: bounded(jnp.abs(alpha), square)),  # a user's function
+        # A user could pass such a function.
+        ("training", lambda alpha, square: bounded(jnp.abs(alpha), square)),
     ],
 )
 def test_vectors_have_all_derivatives_of_the_formula(case_of, factor):
@@ -312,7 +313,7 @@ def output_and_gradients(x, alpha, scale, bias, upstream, *, factor):
 )
 def test_float32_outputs_and_gradients_against_float64(shape, factor, mean, tolerance):
     x, alpha, *affine = case(shape, mean)
-    # For alpha outside [0, 1], `bounded` may divide by a number near zero, which costs precision.
+    # For alpha outside [0, 1], `bounded` can divide by a number near zero, which costs precision.
     alpha = alpha if factor is interpolated else np.clip(alpha, 0, 1)
     values = tuple(value.astype(np.float32) for value in (x, alpha, *affine))
     upstream = np.random.default_rng(1).normal(size=shape)
@@ -526,7 +527,7 @@ def test_alpha_is_clipped_or_squashed_by_the_function_that_is_handed_over():
 @pytest.mark.parametrize("number", [-2.0, -0.5, 0.0, 0.25, 1.0, 2.0, 4.0])
 def test_factors_and_their_slopes_at_any_alpha_on_both_sides_of_the_pole(number):
     """For alpha outside [0, 1], the divisor of Equation 9 has both signs and a zero."""
-    norm = np.array([0.25, 0.5, 0.75, 1.0, 1.5, 3.0, 5.0])  # all divisors are exact
+    norm = np.array([0.25, 0.5, 0.75, 1.0, 1.5, 3.0, 5.0])  # all divisors are exact floats
     divisor, square = number * norm + 1 - number, jnp.asarray(norm**2)
     pole = divisor == 0
     assert pole.any() == (divisor < 0).any() == (number < 0 or number > 1)
@@ -558,7 +559,7 @@ def test_factors_are_finite_and_have_finite_gradients_at_zero(factor):
 def test_the_norm_of_each_pixel_is_that_of_figure_1b(pixels):
     x, alpha, scale, bias = arrays(*case((3, 4, 5, 2)))
     y, statistics = unitized_batch_norm(x, alpha, scale, bias, pixels=pixels, per_pixel=True)
-    # With `per_pixel`, Algorithm 1 applies to each pixel.
+    # With `per_pixel`, the unitization treats each pixel as a vector.
     rows = jnp.asarray(np.reshape(x, (-1, 2)))
     vectors, _ = unitized_batch_norm(rows, alpha, scale, bias, pixels=pixels)
     np.testing.assert_allclose(y, np.reshape(vectors, x.shape), rtol=1e-10, atol=1e-12)
@@ -588,7 +589,8 @@ def test_the_papers_code_corrects_the_variance_in_training():
     )
     expected = algorithm_2(x, alpha, scale, bias, eps=eps, var=var)
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(statistics.var, x.var((0, 1, 2)), rtol=1e-10)  # the biased variance
+    # `statistics.var` is the biased variance.
+    np.testing.assert_allclose(statistics.var, x.var((0, 1, 2)), rtol=1e-10)
 
 
 def ghost(x, **options):
@@ -663,7 +665,7 @@ def test_a_sample_at_the_mean_has_no_negative_square(key):
     values = np.asarray(jax.random.uniform(key, (500, 1, 1, 1), jnp.float32, 0.1, 1))
     x = jnp.asarray(values * np.arange(3, dtype=np.float32)[:, None, None] * np.ones((7, 1), "f"))
 
-    def factor(alpha, square):  # a user's function, which is NaN for a negative square
+    def factor(alpha, square):  # a user could pass this; a negative square gives NaN
         return alpha * jax.lax.rsqrt(square)
 
     def normalized(x):

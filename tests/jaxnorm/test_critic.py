@@ -163,8 +163,8 @@ def test_the_paper_s_critic_is_trained_by_rmsprop(monkeypatch, key):
     emd_critic(key, x, x, x, x, steps=1, batch_size=4)
     gradient = jnp.array([3.0, -0.1])
     update, _ = seen[0].update(gradient, seen[0].init(gradient))
-    # The first step of RMSProp with decay 0.9 is rate · g / √(0.1 g²), whose size does not depend
-    # on g.
+    # The first step of RMSProp with decay 0.9 is rate · g / √(0.1 g²). The size of this step does
+    # not depend on the gradient g.
     np.testing.assert_allclose(update, -5e-5 / np.sqrt(0.1) * jnp.sign(gradient), rtol=1e-3)
 
 
@@ -333,7 +333,7 @@ def test_every_step_goes_on_from_the_last_one():
     x, y = np.array([1.0, -2.0, 0.5]), np.array([-0.3, 1.0, 2.0])
     w, velocity, start = np.array([0.7, -1.1, 0.2]), 0, np.array([0.7, -1.1, 0.2])
     for _ in range(3):
-        # The critic is z · w², so the gradient of its loss, before decay, is 2 w (y − x).
+        # The critic is z · w², so the gradient of its loss, without weight decay, is 2 w (y − x).
         velocity = 2 * w * (y - x) + 0.3 * w + 0.9 * velocity
         w = (w - 0.05 * velocity) / 2
     found = pairs.train(

@@ -16,7 +16,7 @@ from tests.support.layers import layer_classes
 from tests.support.numpy_programs import evaluated
 
 X = jnp.asarray(np.random.default_rng(0).gamma(2.0, size=(16, 3)), "float32")
-# running statistics after one update of the initial values 0 and 1, with momentum 0.99
+# The running statistics begin as 0 and 1. One update with momentum 0.99 gives these values.
 MEAN, VAR = X.mean(0) / 100, 1 + (X.var(0, ddof=1) - 1) / 100
 
 
@@ -63,7 +63,7 @@ def test_without_an_update_a_layer_is_pure():
     layer = BatchNorm(3, update_running_average=False, epsilon=0.5, rngs=nnx.Rngs(0))
     # An update of the layer under `jit` would raise an error.
     gradient = jax.jit(jax.grad(lambda x: jnp.square(layer(x)).sum()))
-    # For each feature with variance v, the loss is n v / (v + ε) over n samples.
+    # A feature with variance v contributes n v / (v + ε) to the loss of n samples.
     x = np.asarray(X, float)
     expected = 2 * 0.5 * (x - x.mean(0)) / (x.var(0) + 0.5) ** 2
     np.testing.assert_allclose(gradient(X), expected, rtol=1e-3, atol=1e-5)
@@ -157,7 +157,8 @@ def test_running_statistics_follow_the_batch_and_not_what_it_becomes(use):
     x = np.asarray(X, np.float64) * 2 + 1
     mean = 0.9 * 3 + 0.1 * x.mean(0)
     var = 0.9 * 5 + 0.1 * x.var(0, ddof=1)
-    names = None if use else ("BatchNorm", "UnitizedBatchNorm")  # BatchRenorm's output differs
+    # Without running averages, BatchRenorm has other outputs.
+    names = None if use else ("BatchNorm", "UnitizedBatchNorm")
     for layer in layers(names, use_running_average=use, update_running_average=True):
         y, found_mean, found_var = layer(jnp.asarray(x, "float32"))
         np.testing.assert_allclose(found_mean, mean, rtol=1e-5)

@@ -87,7 +87,7 @@ def test_edges():
 def test_a_bound_of_zero_times_infinity_is_zero():
     constant, steep = (shift.LayerBounds(*map(jnp.float64, b)) for b in ((1, 0), (1, math.inf)))
     assert shift.certified_upper_bound(constant) == 0  # All outputs of the layer are equal.
-    assert shift.certified_upper_bound(steep, 0.0) == 0  # W₁ of the inputs is 0.
+    assert shift.certified_upper_bound(steep, 0.0) == 0  # The distance of the inputs is 0.
     assert shift.certified_upper_bound(steep, 1e-9) == 2
     assert shift.layer_norm_bounds(jnp.ones(1), eps=0.0) == (0, 0)
     slope = jax.grad(lambda b: shift.certified_upper_bound(steep._replace(lipschitz=b), 0.5))

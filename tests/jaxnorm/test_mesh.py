@@ -17,7 +17,7 @@ from tests.support.layers import layer_classes, layer_functions
 from tests.support.numpy_programs import evaluated
 
 MESHES = {
-    "default": jax.make_mesh((4, 2), ("data", "model")),  # Explicit axes
+    "default": jax.make_mesh((4, 2), ("data", "model")),  # axes are Explicit by default
     "auto": jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2),
 }
 ALPHA = np.array([0.3, 0.8, -0.2, 0.5])
@@ -82,8 +82,9 @@ PLACES = {
     "images over channels too": ("default", "model", (8, 3, 2, 4)),
     "images on Auto axes": ("auto", None, (8, 3, 2, 4)),
 }
-# Fast tests use all layers with Explicit axes over batch and channels, which raise the most errors,
-# and the layers `EVERYWHERE` with all meshes. All other combinations are slow tests.
+# The fast tests have two parts: all layers with Explicit axes over batch and channels, which raise
+# the most errors; and the layers `EVERYWHERE` with all meshes. All other combinations are slow
+# tests.
 EVERYWHERE = {"unitized_batch_norm", "batch_norm, masked", "batch_norm, groups"}
 
 
@@ -117,7 +118,8 @@ def test_functions_of_a_sharded_batch_run_without_jit():
 
 
 @on_both_meshes
-@pytest.mark.parametrize("groups", [2, 8])  # fewer and more groups than devices along the batch
+# The batch is sharded over 4 devices, which are more than 2 groups and fewer than 8 groups.
+@pytest.mark.parametrize("groups", [2, 8])
 def test_any_number_of_groups_of_a_sharded_batch(mesh, groups):
     x, _ = batch((8, 3, 4))
     layer = jax.jit(partial(jaxnorm.unitized_batch_norm, alpha=0.5, groups=groups))

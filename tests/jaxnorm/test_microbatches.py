@@ -67,10 +67,10 @@ def test_microbatches_have_the_gradient_and_statistics_of_the_whole_batch(norm):
         return layer
 
     whole, parts = both(dense(wide), batch((12, 5), 3), 3)
-    assert_equal(parts, whole, 1e-5)  # parameters and running statistics are float32
+    assert_equal(parts, whole, 1e-5)  # parameters and running statistics have the dtype float32
 
 
-# Two microbatches have 8 samples each, and eight microbatches 2, on 8 devices.
+# Over 8 devices, each of two microbatches has 8 samples, and each of eight has 2 samples.
 @pytest.mark.parametrize("microbatches", [pytest.param(2, marks=pytest.mark.slow), 8])
 def test_a_batch_may_be_sharded_over_an_explicit_mesh(microbatches):
     def cubes(model, x):

@@ -112,13 +112,14 @@ def test_the_features_may_lie_on_any_axis_but_the_first(name):
 def test_bfloat16_in_is_bfloat16_out_with_statistics_in_float32(name, inference):
     x = jnp.asarray(np.random.default_rng(1).normal(10.3, 0.1, (4096, 8)), jnp.bfloat16)
     layer = getattr(jaxnorm.nnx, name)(8, param_dtype=jnp.bfloat16, momentum=0.0, rngs=nnx.Rngs(0))
-    layer(x)  # a first call, because BatchRenorm uses running statistics of earlier batches
+    layer(x)  # BatchRenorm uses running statistics of earlier batches, so it needs a first call
     y = layer(x)
     assert layer.mean[...].dtype == layer.var[...].dtype == jnp.float32
     if inference:
         y = layer(x, use_running_average=True)
     assert y.dtype == jnp.bfloat16
-    assert jnp.abs(jnp.asarray(y, "float32").mean(0)).max() < 0.005  # Flax's layer has 0.15
+    # For Flax's layer, this maximum is 0.15.
+    assert jnp.abs(jnp.asarray(y, "float32").mean(0)).max() < 0.005
     assert jnp.abs(jnp.asarray(y, "float32").std(0) - 1).max() < 0.005
 
 

@@ -89,7 +89,8 @@ def test_dyt_and_derf_have_the_slopes_of_their_papers_at_zero():
         far = layer(jnp.array([[1e30, -1e30]], "bfloat16"), 0.5)
         assert far.dtype == jnp.bfloat16
         np.testing.assert_array_equal(np.asarray(far, float), [[1, -1]])
-        x = jnp.linspace(-2, 2, 40).reshape(8, 5)  # outputs are rounded to bfloat16 once
+        # For bfloat16 inputs, results are rounded to bfloat16 only once.
+        x = jnp.linspace(-2, 2, 40).reshape(8, 5)
         found = layer(x.astype("bfloat16"), 0.3, scale=1.5, bias=0.25)
         exact = layer(x.astype("bfloat16").astype(float), float(jnp.float32(0.3)), scale=1.5)
         exact += 0.25

@@ -55,7 +55,8 @@ def test_inverse_roots_are_1_without_a_positive_square():
 def test_means_and_variances_of_chi_variables(dims):
     chi = scipy.stats.chi(dims)
     np.testing.assert_allclose(internal.chi_mean(dims), chi.mean(), rtol=1e-13)
-    series = 0.25 - 1 / (16 * dims) - 1 / (32 * dims**2)  # half of chi's variance, to 1/dims²
+    # A series of half of the variance of chi, up to order 1/dims².
+    series = 0.25 - 1 / (16 * dims) - 1 / (32 * dims**2)
     expected = series if dims > 10**5 else chi.var() / 2
     np.testing.assert_allclose(internal.chi_defect(dims), expected, rtol=1e-11)
 
@@ -223,7 +224,8 @@ def test_checked_numbers_are_floats_and_arrays_stay_arrays():
         assert (found, type(found)) == (3.0, float)
         one = jnp.array(3.0)
         assert check(one, "b") is one
-        assert jax.jit(lambda x, check=check: check(x, "b"))(-1.0) == -1  # a traced number
+        # Traced values are not checked.
+        assert jax.jit(lambda x, check=check: check(x, "b"))(-1.0) == -1
 
 
 @pytest.mark.parametrize(("axis", "axes"), [(0, (0,)), (-1, (2,)), ((0, -1), (0, 2)), ([-2], (1,))])

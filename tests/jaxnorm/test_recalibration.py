@@ -55,7 +55,7 @@ def test_statistics_are_those_of_all_samples_whatever_the_options(name):
         options = dict(row)
         model = Pair(getattr(jaxnorm.nnx, name), **options)
         kept = masks if masked else [np.ones(x.shape[:-1], bool) for x in batches]
-        whole = row["groups"] == 2  # whether the masks have an axis of channels
+        whole = row["groups"] == 2  # if true, the masks have an axis of channels
         given = [
             (
                 jnp.asarray(np.moveaxis(x, -1, row["axis"]), "float32"),

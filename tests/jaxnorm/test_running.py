@@ -18,7 +18,7 @@ def test_groups_of_unlike_counts_weigh_and_are_corrected_by_their_own():
     counts = np.array([3.0, 6.0, 0.0])
     batch = BatchStatistics(jnp.asarray(means), jnp.asarray(variances), jnp.asarray(counts))
     mean, var = RUNNING.update_running(batch, 0.8, jaxnorm.bessel)
-    expected = np.array([1, 2]) / 3  # shares of nine samples; the third group has no sample
+    expected = np.array([1, 2]) / 3  # the groups' shares of nine samples; group 3 has no sample
     np.testing.assert_allclose(mean, 0.8 * MEAN + 0.2 * expected @ means[:2], rtol=1e-6)
     corrected = 4 * (1 / 3 * 3 / 2 + 2 / 3 * 6 / 5)
     np.testing.assert_allclose(var, 0.8 * VAR + 0.2 * corrected, rtol=1e-6)

@@ -39,7 +39,8 @@ sizes = st.sampled_from([1, 2, 5, 12])
 @settings(max_examples=30, deadline=None)
 def test_any_two_sample_sizes_against_scipy(n, m, seed):
     rng = np.random.default_rng(seed)
-    x, y = rng.standard_t(2, n), rng.integers(-2, 3, m).astype(float)  # x has heavy tails, y ties
+    # The sample x has heavy tails, and y has ties.
+    x, y = rng.standard_t(2, n), rng.integers(-2, 3, m).astype(float)
     expected = scipy.stats.wasserstein_distance(x, y)
     found = fast_emd_1d(jnp.asarray(x), jnp.asarray(y))
     np.testing.assert_allclose(found, expected, rtol=1e-10)
@@ -244,7 +245,8 @@ def test_an_infinite_element_makes_its_feature_infinite_under_jit(infinity):
         np.testing.assert_allclose(jax.jit(f)(*map(jnp.asarray, (x, y))), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("m", [30, 20])  # 30 points give an assignment problem, 20 a linear program
+# 30 points give an assignment problem, and 20 points give a linear program.
+@pytest.mark.parametrize("m", [30, 20])
 def test_costs_are_in_float64_whatever_the_dtype_of_jax(m):
     """In float32, the distances of points near 8192 would have errors as large as the distances."""
     rng = np.random.default_rng(0)
@@ -327,7 +329,7 @@ def test_too_large_a_linear_program_names_the_cure(monkeypatch):
         ValueError, match=r"1,000,000 pairs; got 1,000 times 1,001: use samples of equal"
     ):
         emd(jnp.ones((1000, 1)), jnp.ones((1001, 1)))
-    monkeypatch.setattr(sys.modules[emd.__module__], "_UNKNOWNS", 6)  # 2 · 3 unknowns are allowed
+    monkeypatch.setattr(sys.modules[emd.__module__], "_UNKNOWNS", 6)  # enough for 2 · 3 unknowns
     np.testing.assert_allclose(emd(jnp.zeros((2, 1)), jnp.ones((3, 1))), 1)
 
 
@@ -403,7 +405,8 @@ def test_the_cost_matrix_is_made_in_blocks(monkeypatch, key):
 
 @pytest.mark.parametrize("dims", [1, 3, 50])
 def test_slices_of_a_shift(key, dims):
-    # For a shift s, the distance along θ is |θ·s|, with the mean ‖s‖ E |θ₁| and the maximum ‖s‖.
+    # For a shift s, the distance along a direction θ is |θ·s|. Over all directions, |θ·s| has the
+    # mean ‖s‖ E |θ₁| and the maximum ‖s‖.
     x = jax.random.normal(key, (20, dims))
     shift = jnp.linspace(1.0, 2.0, dims)
     found = fast_emd_sliced(key, x, x + shift[None], projections=4000)

@@ -225,7 +225,8 @@ def test_bounds_from_moments_by_hand():
     )
     np.testing.assert_allclose(unlike, abs(9 - 25) / (2 * 6 * 2**0.5))
     np.testing.assert_allclose(mean_lower_bound(mean_x, mean_y), 5)
-    x = jnp.stack([mean_x, mean_y])  # the test function is 5 Σ (x/5)³/(3√2)
+    # For p = 3, the bound uses the test function 5 Σ (x/5)³/(3√2).
+    x = jnp.stack([mean_x, mean_y])
     np.testing.assert_allclose(
         moment_lower_bound(x, x[1:], radius=5.0, p=3), (0.6**3 + 0.8**3) * 5 / (6 * 2**0.5)
     )
@@ -338,7 +339,7 @@ def test_clipped_powers_have_slope_one_and_no_more(p, radius, key):
     v, w = np.asarray(jax.random.normal(key, (2, 5000, 3))) * 2 * radius
     w = np.concatenate([w, v + 1e-3 * w])
     v = np.concatenate([v, v])
-    corner = np.full((1, 3), radius)  # the largest slope is at the corner
+    corner = np.full((1, 3), radius)  # the slope is largest at this corner
 
     @jax.jit
     def values(x, corners):

@@ -23,7 +23,7 @@ batch_statistics, merge_statistics, moments, merge_moments = map(
 )
 
 
-# Only four numbers of samples are drawn, because each number compiles a program.
+# Only four numbers of samples are drawn, because JAX compiles a program for each number.
 sizes = st.sampled_from([0, 1, 2, 6])
 
 
@@ -103,8 +103,8 @@ def _slice_places(shape):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("shape", [(2, 3), (100, 3), (8192, 4), (32, 200, 2), (4, 224, 224, 3)])
 def test_no_outlier_costs_digits_of_the_variance(shape, dtype, places):
-    # The shift is the mean of m of N samples. If the m samples are outliers, the variance has an
-    # error of about N/m times eps.
+    # The sums are shifted by the mean of m of the N samples. If these m samples are outliers, the
+    # variance has an error of approximately N/m times eps.
     lost = np.prod(shape[:-1]) / len(_slice_places(shape)) if "slice" in places else 4
     rtol = 4 * lost * float(jnp.finfo(jnp.float32).eps)
     keep = np.random.default_rng(0).random(shape[:-1]) < 0.9
@@ -117,8 +117,9 @@ def test_no_outlier_costs_digits_of_the_variance(shape, dtype, places):
                 found = batch_statistics(jnp.asarray(x), where=where)
                 exact = x.astype(np.float64)[counted]
                 np.testing.assert_allclose(found.var, exact.var(0), rtol=rtol, err_msg=name)
-                # If the shift is the mean of equal outliers, all other deviations are as large as
-                # the outliers. The shift, the sums of deviations and the mean are rounded.
+                # If the shift is the mean of equal outliers, the deviations of all other samples
+                # are as large as the outliers. The shift, the sums of deviations and the mean are
+                # rounded.
                 eps = 4 * float(jnp.finfo(jnp.float32).eps) if "sign" in places else 1e-7
                 atol = eps * np.abs(exact).max()
                 np.testing.assert_allclose(found.mean, exact.mean(0), rtol=1e-6, atol=atol)
@@ -325,7 +326,7 @@ def test_kurtosis_of_unitized_gaussians_is_that_of_a_sphere(key):
 def test_merging_moments_gives_those_of_the_union(n, m, offset):
     x = np.random.default_rng(n * 7 + m).gamma(2.0, size=(n + m, 3)) + offset
     a, b = moments(jnp.asarray(x[:n])), moments(jnp.asarray(x[n:]))
-    # The absolute tolerance is for the skewness of two values, which is 0 except for rounding.
+    # The absolute tolerance is needed for two values: their skewness is 0 except for rounding.
     for found, expected in zip(
         merge_moments(a, b, counts=(n, m)), moments(jnp.asarray(x)), strict=True
     ):

@@ -182,8 +182,8 @@ def test_recalibration_reaches_every_layer_and_changes_nothing_else():
     recalibrate(model, [batch()])
     own = jaxnorm.batch_statistics(model.conv(batch()))
     inner: Any = model.inner.layers[1]
-    # `norm` is called twice, and only its second call counts, whose input the first call has
-    # normalized.
+    # `norm` is called twice. Its statistics come from the second call alone, and the input of that
+    # call is the output of the first call.
     assert jnp.abs(inner.mean[...]).max() > 0
     assert jnp.abs(model.norm.mean[...] - own.mean).max() > 1e-3
     assert model.dropout.deterministic

@@ -261,7 +261,7 @@ def test_a_tracker_measures_as_many_samples_as_it_is_told_since_its_last_call():
     for state, moved in ((1.0, 0.5), (4.0, 1.5)):
         found = tracker.update(state)["a"]["shift"]
         assert (found["exact"], found["upper"], found["channels"]) == (0, 0, [moved])
-        assert tracker.seconds > seconds  # the first update compiles, and takes the longest
+        assert tracker.seconds > seconds  # the first update compiles, so it takes the longest
         seconds = tracker.seconds
 
 
@@ -273,9 +273,9 @@ def test_the_floor_is_the_distance_of_the_same_weights_under_other_statistics(ke
     np.testing.assert_allclose(found["shift"]["exact"], 3**0.5, rtol=1e-12)
     np.testing.assert_allclose(found["floor"], 0.5 * 3**0.5, rtol=1e-12)
     rolled = Tracker(lambda state, x: {"a": jnp.roll(x, state, 0)}, x)
-    assert rolled.update(0, frozen=3)["a"]["floor"] < 1e-12  # the same outputs in another order
+    assert rolled.update(0, frozen=3)["a"]["floor"] < 1e-12  # only the order of the outputs differs
     twice = Tracker(lambda state, x: {"a": state * jnp.asarray([[-1.0], [1.0]])}, x)
-    assert twice.update(1.0, frozen=3.0)["a"]["floor"] == 2  # from ±1 to ±3
+    assert twice.update(1.0, frozen=3.0)["a"]["floor"] == 2  # the outputs change from ±1 to ±3
 
 
 @pytest.mark.parametrize("activation_first", [False, True])

@@ -11,7 +11,7 @@ from tests.support.architectures import ARCHITECTURES
 from tools.architecture_table import HEADER, PAGE, compiled, cut, rows
 from tools.tables import table_of
 
-# Architectures without channels that can be removed, because a norm reads all channels.
+# No channel of these architectures can be removed, because a norm reads all channels.
 UNCUT = {"ConvNeXt V2", "gMLP", "Progressive GAN, generator", "layer norm"}
 QUICK = ("GPT", "GRU (flax.nnx)", "U-Net (flax.nnx)", "PReLU", "S4D")
 

@@ -245,8 +245,8 @@ def convolved(x, w, numbers, **options):
 
 
 NCHW, NHWC, CHWN = (("NCHW", "OIHW", "NCHW"), ("NHWC", "HWIO", "NHWC"), ("CHWN", "IHWO", "CHWN"))
-# for each name: the shape of the inputs, the shape of the kernel, the function that applies the
-# kernel to the inputs, and the shape of the parameters of the norm
+# For each name: the shapes of the inputs and of the kernel, the function that applies the kernel to
+# the inputs, and the shape of the parameters of the norm.
 KERNELS: dict[str, tuple] = {
     "kernel first": ((5, 3), (3, 4), lambda x, w: w.T @ x.T, (4, 1)),
     "kernel first, outputs last": (

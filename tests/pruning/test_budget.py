@@ -70,8 +70,8 @@ def test_products_of_halves_of_the_queries_are_counted():
     groups = pruning.coupled_channels(apply, params, x)
     at = cost_at(apply, params, groups, x)
     assert [group.size for group in groups] == [8]
-    # There are two products with kernels, and two products q kᵀ with 3 × 3 results, each of which
-    # sums over half of the width.
+    # The network has two products with kernels. It also has two products q kᵀ with 3 × 3 results,
+    # and each of these products sums over half of the width.
     for width in (8, 5):
         assert at([width]).macs == 2 * 3 * 4 * width + 3 * 3 * width
 
@@ -102,7 +102,7 @@ def lost_and_least(seed, cost, normalize, size=16):
     chosen = [int(mask.sum()) for mask in select(normalize=normalize)]
     assert cost(chosen) <= budget
     widths = np.array(list(itertools.product(range(1, size + 1), repeat=3))).T
-    # best[i, n - 1]: the sum of the n largest scores of group i
+    # best[i, n - 1] is the sum of the n largest scores of group i
     best = np.cumsum(np.sort(scores)[:, ::-1], 1)
     losses = -np.log(best / best[:, -1:]) if normalize else best[:, -1:] - best
     every = np.sum([own[n - 1] for own, n in zip(losses, widths, strict=True)], 0)

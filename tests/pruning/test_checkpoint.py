@@ -92,7 +92,8 @@ DAMAGES = {
 }
 
 
-# After a failed read of TensorStore, other reads may end after Orbax has closed its event loop.
+# If TensorStore fails to read one array, other reads can end when Orbax has already closed its
+# event loop.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damage_of_any_file_with_arrays_is_noticed(tmp_path, name):

@@ -50,7 +50,8 @@ def test_filters_are_scored_beside_those_of_their_layer_that_stay():
     np.testing.assert_allclose(found, expected[of_a.indices[:, 0]], rtol=1e-12)
 
 
-# networks in which all arrays are vectors, or in which products sum over the channels of all arrays
+# In the first network, all arrays are vectors. In the second, a product sums over the channels of
+# both arrays.
 ALL_ALIKE = {
     "vectors": (
         lambda p, x: jnp.tanh(x[:, :1] * p["a"][None]) @ p["b"],

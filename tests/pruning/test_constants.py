@@ -84,7 +84,7 @@ def test_on_padded_images_the_mean_of_the_constant_is_added():
 
     params = drawn(**{"a": (2, 4), "bias a": (1, 1, 1, 4), "w": (3, 2, 4, 5)})
     params["bias w"] = RNG.normal(3, 1, (1, 1, 1, 5))
-    x = RNG.normal(0, 0.5, (2, 4, 3, 2))  # with larger inputs, the constant would lose digits
+    x = RNG.normal(0, 0.5, (2, 4, 3, 2))  # larger inputs would cost digits of the constant
     (group,) = coupled_channels(apply, params, x)
     keep = np.array([False, True, True, False])
     found = fold_constants(apply, params, [group], [keep], x)

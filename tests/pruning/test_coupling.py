@@ -47,7 +47,8 @@ def test_every_layer_can_be_cut(name):
     groups = coupled_channels(*prunable.model(name))
     assert tuple(group.size for group in groups) == prunable.MODELS[name][1]
     named = [report.primitive for report in pinning(*prunable.model(name))]
-    assert named == (["add"] if name == "resnet, zeros" else [])  # zeros pad the shortcut
+    # The shortcut is padded with zeros.
+    assert named == (["add"] if name == "resnet, zeros" else [])
 
 
 def test_a_channel_is_coupled_with_its_statistics_and_the_inputs_of_the_next_kernel():
@@ -422,7 +423,8 @@ def test_resnet_50_takes_less_than_six_seconds():
     start = time.process_time()
     groups = coupled_channels(lambda s, x: nnx.merge(graph, s)(x), state, image)
     assert time.process_time() - start < 6
-    # two groups inside each of 16 blocks, a group for each of 4 stages' streams, and the stem's
+    # Each of the 16 blocks has two groups inside, each of the 4 stages has a group for its residual
+    # stream, and the stem has a group.
     assert len(groups) == 2 * 16 + 4 + 1
     assert sorted({group.size for group in groups}) == [64, 128, 256, 512, 1024, 2048]
     assert isinstance(groups[0].positions[0], Position)
@@ -580,8 +582,9 @@ def test_two_states_of_a_loop_that_begin_with_zeros_are_coupled_with_their_own_l
     assert sorted(paths) == [["aa", "oa", "xa"], ["bb", "ob", "xb"]]
 
 
-# For each name: how a vector is made from parameters and a number of the data, and whether data
-# decide its elements, so that its norm is a norm of activations.
+# For each name: a function that makes a vector from the parameters p and a number t of the data;
+# and whether the data choose its elements. If the data choose them, the norm of the vector is a
+# norm of activations.
 CHOSEN = {
     "by a parameter": (lambda p, t: lax.cond(p["s"] > 1, lambda: p["g"], lambda: p["k"]), False),
     "by data": (lambda p, t: lax.cond(t > 1, lambda: p["g"], lambda: p["k"]), True),

@@ -50,7 +50,8 @@ def test_the_gradient_vanishes_for_heavy_tails_and_in_float32(key):
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=6, max_size=6))
 @settings(max_examples=150, deadline=None)
-@example([(0, 0), (-1, 0), (-2, 0), (-2, 0), (-2, 0), (3, 1)])  # slow with Weiszfeld's steps alone
+# With Weiszfeld's steps alone, this example would be slow.
+@example([(0, 0), (-1, 0), (-2, 0), (-2, 0), (-2, 0), (3, 1)])
 def test_points_of_a_grid_satisfy_the_condition_of_vardi_and_zhang(points):
     filters = np.array(points, float)
     found = geometric_median(jnp.asarray(filters))
@@ -75,7 +76,8 @@ def test_the_median_of_an_independent_minimiser(key):
 @pytest.mark.parametrize(
     ("points", "expected"),
     [
-        ([[1, 0], [-0.5, 3**0.5 / 2], [-0.5, -(3**0.5) / 2]], [0, 0]),  # The centroid.
+        # The median is the centroid.
+        ([[1, 0], [-0.5, 3**0.5 / 2], [-0.5, -(3**0.5) / 2]], [0, 0]),
         ([[0, 0], [1, 0], [-0.5, 0.2]], [0, 0]),  # The vertex of an angle above 120 degrees.
         ([[0, 0], [1, 0], [-0.5, 3**0.5 / 2]], [0, 0]),  # The vertex of an angle of 120 degrees.
         ([[0, 0], [4, 0], [4, 4], [0, 4]], [2, 2]),  # The crossing of the diagonals.
@@ -110,7 +112,7 @@ def test_sides_of_an_acute_triangle_are_seen_under_120_degrees():
 
 def test_a_filter_that_is_the_median_is_returned_exactly(key):
     filters = jax.random.normal(key, (6, 4)).at[3].set(0.1)
-    filters = jnp.concatenate([filters, 0.2 - filters])  # symmetric about filter 3
+    filters = jnp.concatenate([filters, 0.2 - filters])  # the filters are symmetric about filter 3
     np.testing.assert_array_equal(geometric_median(filters), filters[3])
     assert fermat(filters)[3] == 0
 
@@ -269,7 +271,8 @@ def test_float32_scores_are_within_1e_5_of_float64(name):
     filters = jnp.asarray(hard_layers()[name], jnp.float32)
     single, double = (scores(f) for f in (filters, filters.astype(float)))
     for criterion, expected in double.items():
-        rounding = 1e-5 * float(expected.mean())  # the Fermat score of the median itself is 0
+        # `rounding` is needed for the Fermat score of the median itself, which is 0.
+        rounding = 1e-5 * float(expected.mean())
         np.testing.assert_allclose(single[criterion], expected, rtol=1e-5, atol=rounding)
 
 
@@ -321,7 +324,7 @@ def test_scores_of_gaussian_filters_flatten_with_the_dimension_but_reprs_do_not(
     n, dims, layers = 64, 144, 60
     drawn = jax.random.normal(key, (layers, n, dims))
     found = jax.jit(jax.vmap(lambda v: scores(v) | {"repr": repr_score(v)}))(drawn)
-    expected = {  # squared coefficients of variation of scores
+    expected = {  # for each criterion: the squared coefficient of variation of the scores
         "l1": (np.pi / 2 - 1) / dims,
         "l2": 1 / (2 * dims),
         "fermat": (1 + 2 / n) / (2 * dims),

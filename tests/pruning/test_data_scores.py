@@ -45,7 +45,7 @@ def test_taylor_is_the_squared_change_to_first_order(name):
 def test_wanda_of_a_convolution_and_a_product():
     rng = np.random.default_rng(0)
     params = {"a": rng.normal(size=(3, 3, 2, 4)), "b": rng.normal(size=(3, 3, 4, 5))}
-    params["c"] = rng.normal(size=(3, 5))  # `c` has outputs on its first axis
+    params["c"] = rng.normal(size=(3, 5))  # the first axis of `c` has the outputs
     x = rng.normal(size=(6, 8, 8, 2))
 
     def maps(params, x):

@@ -204,7 +204,8 @@ def test_ratio_variances_keep_their_expansion_up_to_ten_million_dims():
     for dims in (10**5, 10**7):
         direct, inverse = dims * np.array(l1_l2_ratio_variance(dims))
         np.testing.assert_allclose(direct, LIMIT + (5 / 8 - np.pi / 4) / dims, rtol=1e-8)
-        second = 2 * np.pi**2 - 33 / 4 * np.pi + 49 / 8  # from moments of |z| for a Gaussian z
+        # This term follows from the moments of |z| for a Gaussian z.
+        second = 2 * np.pi**2 - 33 / 4 * np.pi + 49 / 8
         np.testing.assert_allclose(inverse, LIMIT + second / dims, rtol=1e-8)
 
 
@@ -399,7 +400,7 @@ def test_ratio_variances_of_theorem_3_are_those_of_drawn_vectors(n, shared, key)
     expected = norm_sum_ratio_variance_limit(n, dims, shared=True).direct
     slack = 0.05 * expected  # with a shared filter, only the variance's leading term is known
     if not shared:
-        m = n * dims  # the mean of the ratio is about m/(m − 1) times the ratio of the means
+        m = n * dims  # the mean of the ratio is nearly m/(m − 1) times the ratio of the means
         expected, slack = norm_sum_ratio_variance(n, dims).direct * ((m - 1) / m) ** 2, 0
     assert abs(variance - expected) < 4 * stderr + slack
 
@@ -418,7 +419,7 @@ def test_theorem_3_needs_vectors_and_a_finite_variance(n, dims):
 
 @pytest.mark.parametrize(("pair", "ratio"), [(PAIRS[0], 0.1), (PAIRS[1], 0.9), (PAIRS[5], 0.3)])
 def test_expected_overlap_is_scipys_bivariate_normal(pair, ratio):
-    half = float(expected_overlap(64, 9, pair, ratio=0.5))  # 1/2 + asin(ρ)/π
+    half = float(expected_overlap(64, 9, pair, ratio=0.5))  # `half` is 1/2 + asin(ρ)/π
     rho = np.sin(np.pi * (half - 0.5))
     z = scipy.stats.norm.ppf(ratio)
     normal: Any = scipy.stats.multivariate_normal  # the type stubs do not accept matrices
@@ -492,7 +493,7 @@ def test_too_small_a_number_is_refused_and_in_an_array_it_is_nan(name):
         function(least - 0.01)
 
 
-# If the order is not an integer, `a` must be the Python number 0.
+# If the order is not an integer, the number at place 0 must be the Python number 0.
 @pytest.mark.parametrize(
     ("place", "order"), [(1, -0.5), (2, -0.5), (3, 0.5), (0, 2), (1, 2), (2, 2), (3, 2)]
 )

@@ -57,7 +57,7 @@ def test_ends_of_the_fit():
 def test_the_fit_has_its_derivatives(key):
     x = jax.random.laplace(key, (30,))
     fit = jax.jit(lambda x: tuple(fit_generalized_gaussian(x)))
-    # The tolerance is the error of finite differences.
+    # The tolerance allows for the errors of finite differences.
     check_grads(fit, (x,), order=2, modes=["rev"], rtol=1e-4)
 
 

@@ -30,7 +30,8 @@ def flattened(params, x):
     return jnp.tanh(x @ params["a"]).reshape(len(x), -1) @ params["b"]
 
 
-# for each name: the network, the shapes of arrays and of inputs, and the channel of each row of `b`
+# For each name: the network, the shapes of its arrays, the shape of its inputs, and the channel
+# that each row of `b` reads.
 NETWORKS = {
     "a bias": (mlp, {"a": (5, 6), "b": (6, 4), "c": (4,)}, (60, 5), np.arange(6)),
     "a convolution": (

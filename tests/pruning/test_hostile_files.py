@@ -153,7 +153,8 @@ def test_hdf5_is_counted_before_it_is_read(fill, said, tmp_path):
     content = crafted_files.with_weights(fill)
     assert said in refused(written(tmp_path, "a.h5", content))
     assert said.split()[-1] in refused(written(tmp_path, "a.keras", keras(content)))
-    gc.collect()  # must collect the error and its buffers without a `BufferError`
+    # The garbage collector must free the error and its buffers without a `BufferError`.
+    gc.collect()
 
 
 def test_hdf5_may_have_many_numbers_beside_its_weights(tmp_path):
@@ -346,7 +347,8 @@ def test_sizes_below_zero_are_none_although_their_product_is_positive(tmp_path):
     content = crafted_files.zip_of({"a.npy": crafted_files.npy((-2, 1, -3), bytes(24))})
     said = refused(written(tmp_path, "a.npz", content))
     assert "a.npy must hold the 6 elements that its header declares; it has 24 bytes" in said
-    gc.collect()  # must collect the error and its buffers without a `BufferError`
+    # The garbage collector must free the error and its buffers without a `BufferError`.
+    gc.collect()
 
 
 def test_headers_of_safetensors_are_bounded(tmp_path):

@@ -156,7 +156,7 @@ def test_the_bound_and_the_equivalence_test_are_each_others_inverse(key):
     statistic, p_value = equivalence(x, margin=bound, scale=1.0)
     np.testing.assert_allclose(p_value, 0.05, rtol=1e-9)
     assert statistic == jitted(ks_distance)(x, scale=1.0)
-    # With about 74,000 weights, equivalence with margin 0.01 is shown in 95 % of cases.
+    # Approximately 74,000 weights suffice to show equivalence with margin 0.01 in 95 % of cases.
     assert equivalence(x, margin=0.01)[1] < 0.05
     assert equivalence(x[:20_000], margin=0.01)[1] > 0.05
     assert equivalence(x, margin=statistic / 2, scale=1.0)[1] == 1

@@ -71,7 +71,7 @@ def test_a_resized_model_has_the_lines_of_the_model():
 def test_a_framework_that_is_imported_after_a_report_is_no_model(monkeypatch, tmp_path):
     monkeypatch.setitem(
         sys.modules, "haiku", None
-    )  # so that the module is forgotten after the test
+    )  # after the test, pytest then removes the module
     monkeypatch.delitem(sys.modules, "haiku")
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "haiku.py").write_text(MODEL)

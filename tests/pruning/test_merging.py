@@ -715,8 +715,8 @@ def test_filters_are_means_weighted_by_what_scales_their_outputs_alone(name):
     np.testing.assert_allclose(seen[0] @ seen[0].T, compared.T @ compared, rtol=1e-10)
 
 
-# For each network: a function of the outputs of two kernels, and the name in `p` of the scale of
-# each kernel's outputs. A kernel has no scale if its outputs are also read without the scale.
+# For each network: a function of the outputs of two kernels, and for each kernel, the parameter
+# that scales its outputs. The parameter is None if the outputs are also read without the scale.
 TWO_OUTPUTS = {
     "both scaled": (lambda y, z, p: jnp.tanh(y * p["s"] + z * p["t"]), "s", "t"),
     "both scaled, subtracted": (lambda y, z, p: jnp.tanh(p["s"] * y - z / p["t"]), "s", "1/t"),

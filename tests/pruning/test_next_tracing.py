@@ -113,7 +113,7 @@ LOOPED = (positions, values, gradient)
 CASES = {f"{f.__name__}": (f, calls) for f in ACTIONS}
 CASES |= {f"{f.__name__} of a loop": (f, looped) for f in LOOPED}
 
-# Reasons why JAX itself does not support a case under a flag.
+# Reasons why JAX itself does not support some cases if a flag is set.
 GRADIENT_OF_SCAN = "JAX cannot yet differentiate its next scan"
 COMPILED_SCAN = "JAX's next scan gives different numbers with and without jit"
 NOT_YET = {}

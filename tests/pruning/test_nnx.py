@@ -183,7 +183,7 @@ def test_retraining_is_of_models_in_place_and_ends_in_evaluation():
         small(x)
         small.head.kernel[...] = 2 * small.head.kernel[...]
         seen.append((step, small.head.kernel.shape))
-        return small  # the changed model itself may be returned
+        return small  # a function is allowed to return the model that it changed
 
     small = pruning.nnx.prune(
         model,
@@ -347,7 +347,8 @@ def test_changes_in_place_reach_the_next_function_the_next_step_and_the_result()
 
     def show(step, small):
         seen.append(("callback", step, small.a.out_features, float(small.b.bias[...][0])))
-        np.testing.assert_array_equal(small(x), small(x))  # evaluation mode has no dropout
+        # Dropout is off, because the model is in evaluation mode.
+        np.testing.assert_array_equal(small(x), small(x))
 
     options: Any = {"recalibrate": change("recalibrate", 2), "fine_tune": change("fine_tune", 3)}
     model.train()

@@ -338,8 +338,8 @@ centred_gradient.defvjp(
 )
 
 
-# For each name: a function whose custom derivative rule couples other channels than the function,
-# or sums over channels; and the primitive that the error names.
+# For each name: a function, and the primitive that the error names. The custom derivative of the
+# function couples other channels than the function itself, or sums over channels.
 RULES = {
     "other channels": (lambda p, x: scaled_gradient(x @ p["a"], p["s"]) @ p["c"], "mul"),
     "a sum": (lambda p, x: centred_gradient(x @ p["a"]) @ p["c"], "reduce_sum"),

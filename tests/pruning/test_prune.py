@@ -173,7 +173,7 @@ def test_layers_that_repeat_keep_as_many_channels_and_multiples_if_asked(asked, 
     if "budget" in ASKED[asked]:
         whole = at([group.size for group in pruned.groups]).macs
         assert at(counts).macs <= 0.5 * whole
-    if asked == "ratio":  # kept channels have the largest scores
+    if asked == "ratio":  # the kept channels have the largest scores
         for own, mask in zip(channel_scores(params, pruned.groups), pruned.keep, strict=True):
             assert np.asarray(own)[mask].min() >= np.asarray(own)[~mask].max()
 
@@ -631,7 +631,7 @@ def test_a_first_ratio_may_remove_nothing():
     assert [[mask.sum() for mask in pruned.keep] for pruned in steps] == [[6], [3]]
 
 
-NAME: Any = "l1"  # a name where a function is needed
+NAME: Any = "l1"  # tests pass this name instead of a function
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -671,7 +671,7 @@ def test_a_model_with_nothing_to_cut_names_what_stands_in_the_way():
     with pytest.raises(ValueError, match=said):
         prune(apply, params, np.ones((1, 2)), ratios=(0.5,))
     said = r"channels that can be removed; input needs all of them at \[0\]: only channels that a l"
-    with pytest.raises(ValueError, match=said):  # a residual stream with the channels of the input
+    with pytest.raises(ValueError, match=said):  # a residual stream has the channels of the input
         prune(lambda p, x: x + jax.nn.relu(x @ p), np.ones((3, 3)), np.ones((1, 3)), ratios=(0.5,))
     with pytest.raises(ValueError, match=said):  # no group has a name to match
         prune(lambda p, x: x * p, np.ones((1, 3)), np.ones((1, 3)), ratios=(0.5,), exclude=["pear"])
@@ -845,7 +845,7 @@ def test_each_function_of_a_step_gets_what_the_one_before_has_made(tmp_path):
     np.testing.assert_allclose(pruned.params["d"], 2 * (2 * (params["d"] + 10) + 1 + 10) + 1)
     np.testing.assert_array_equal(pruned.params["a"], params["a"][:, 4:])
     calls.clear()
-    again = prune(centred, params, x, **options)  # the call resumes after the last step
+    again = prune(centred, params, x, **options)  # this call resumes after the last step
     assert calls == []
     same(again.params, pruned.params)
     assert again.kept_indices() == pruned.kept_indices()

@@ -91,9 +91,10 @@ def test_prune_does_its_steps_in_every_pair_of_options(name, tmp_path):
     plan = all_pairs(FACTORS)
     for i, row in enumerate(plan):
         if name != "vgg":
-            row = {**row, "exclude": ()}  # the exclusion might leave no group
+            row = {**row, "exclude": ()}  # an exclusion could leave no group
         if name in ("scan", "shared"):
-            row = {**row, "repair": False, "refine": False}  # kernels are read more than once
+            # In these models, some kernels are read more than once.
+            row = {**row, "repair": False, "refine": False}
         last = len(row["ratios"]) - 1
 
         def tuned(tree, step, *_, stop=None):

@@ -165,4 +165,4 @@ def test_infinite_scores_are_ranked_as_the_largest_and_the_smallest():
     finite = [jnp.nan_to_num(x, posinf=9, neginf=-9) for x in (a, b)]
     for compare in (spearman, kendall, partial(overlap, ratio=0.4)):
         np.testing.assert_allclose(compare(a, b), compare(*finite), rtol=1e-12)
-    assert float(overlap(a, b, ratio=0.4)) == 0.5  # the criteria prune {3, 1} and {0, 3}
+    assert float(overlap(a, b, ratio=0.4)) == 0.5  # the two criteria prune {3, 1} and {0, 3}

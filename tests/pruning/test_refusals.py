@@ -319,7 +319,8 @@ def test_pruning_again_compiles_nothing(caplog):
     for options in several:
         prune(apply, PARAMS, X, ratios=[0.5], **options)
         assert compiled(prune, apply, PARAMS, X, ratios=[0.5], **options) == []
-    assert compiled(jnp.tanh, np.ones(int(RNG.integers(1000, 9999))))  # a new shape is compiled
+    # The log must show that JAX compiles a function for a new shape.
+    assert compiled(jnp.tanh, np.ones(int(RNG.integers(1000, 9999))))
 
 
 AVERAGES = {

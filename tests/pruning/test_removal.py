@@ -435,7 +435,7 @@ def test_factored_states_are_cut_alike(name):
         return jax.nn.relu(h @ p["b"]) @ p["c"]
 
     groups = coupled_channels(apply, params, np.ones((1, 4), "float32"))
-    keep = [np.arange(8) < 6, np.arange(8) % 4 > 0]  # kept inputs and kept outputs of `b`
+    keep = [np.arange(8) < 6, np.arange(8) % 4 > 0]  # masks of the inputs and of the outputs of `b`
     update = jax.jit(optimizer.update)
     _, state = update(params, jax.jit(optimizer.init)(params), params)
     smaller, params = (remove_channels(tree, groups, keep) for tree in (state, params))
@@ -733,7 +733,7 @@ def test_a_tree_that_does_not_fit_is_refused(mlp):
     with pytest.raises(ValueError, match="pear belongs to none of them"):
         remove_channels({"pear": jnp.ones(6)}, groups, keep)
     with pytest.raises(ValueError, match=r"mu/0/b1/0 belongs to none of them"):
-        # An array of SM3 for `b1` would have 6 elements.
+        # SM3's array for `b1` would have 6 elements.
         remove_channels({"mu": {"0": {"b1": [jnp.ones(5)]}}}, groups, keep)
     with pytest.raises(ValueError, match=r"mu/0/b1/mean belongs to none of them"):
         remove_channels({"mu": {"0": {"b1": {"mean": jnp.ones(6)}}}}, groups, keep)
@@ -823,7 +823,7 @@ def test_a_kernel_that_is_read_twice_is_zero_for_both_readers():
     )
 
 
-CALLS: dict[str, Any] = {  # functions of the network, its arrays, its groups, masks and batches
+CALLS: dict[str, Any] = {  # f is a network, p its arrays, g its groups, x the batches
     "remove_channels": lambda f, p, g, keep, x: remove_channels(p, g, keep),
     "mask_channels": lambda f, p, g, keep, x: mask_channels(p, g, keep),
     "fold_constants": lambda f, p, g, keep, x: fold_constants(f, p, g, keep, x[0][0]),

@@ -262,7 +262,8 @@ def test_attention_is_repaired():
     params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
     x = RNG.normal(size=(64, 7, 4))
     groups = pruning.coupled_channels(attention, params, x)
-    # the arrays with the channels of attention's input, and the arrays with the channels of values
+    # The first set of arrays has the input channels of attention. The second set has the channels
+    # of values.
     inside = [{"k", "q", "up", "v"}, {"o", "v"}]
     groups = [g for g in groups if {p.path for p in g.positions} in inside]
     assert len(groups) == 2

@@ -137,7 +137,7 @@ def either_result(y, first):
     return y if first else z
 
 
-# networks whose programs depend on a width, each with a part of the error message
+# The programs of these networks depend on a width. Each network has a part of the error message.
 CHANGING = {
     "gain": (lambda p, x: hidden(p, x) @ p["o"] / p["w0"].shape[1] ** 0.5, "2.82.* becomes 1.41"),
     "branch": (

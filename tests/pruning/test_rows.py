@@ -26,11 +26,11 @@ ROW = {key if isinstance(key, str) else key.name: rule for key, rule in RULES.it
 OVER_DEVICES = {"pbroadcast", "pcast", "pmax", "pmin", "ppermute", "psum", "psum_invariant"}
 ELSEWHERE = {
     *OVER_DEVICES,
-    *("pvary", "sharding_constraint"),  # Tested on a mesh, in test_sharded_removal.
-    *("copy_p", "log2", "one_minus_square"),  # Primitives of later versions of JAX.
+    *("pvary", "sharding_constraint"),  # test_sharded_removal tests these on a mesh
+    *("copy_p", "log2", "one_minus_square"),  # only later versions of JAX have these
     "reduce_window",  # `reduce_window` takes any function; test_rules tests it.
-    "scatter-sub",  # `scatter-sub` has the rule of scatter-add.
-    *("bitcast_convert_type", "random_bits", "nextafter"),  # Operate on bits.
+    "scatter-sub",  # `scatter-sub` has the same rule as `scatter-add`
+    *("bitcast_convert_type", "random_bits", "nextafter"),  # these operate on bits
 }
 INTEGERS = {"and", "clz", "not", "or", "population_count", "xor"}
 INTEGERS |= {"shift_left", "shift_right_arithmetic", "shift_right_logical"}

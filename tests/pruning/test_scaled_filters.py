@@ -78,7 +78,7 @@ def test_a_fit_finds_what_was_drawn():
         fit = fit_filter_model(jnp.asarray(draw(shape, spread, 400, 288)))
         assert abs(fit.shape / shape - 1) < 0.03
         noise = (kurtosis(shape) + 2) / (4 * 288)
-        # the standard error of the variance of 400 filters
+        # The variance over 400 filters has this standard error.
         error = (2 / 400) ** 0.5 * (spread**2 + noise)
         assert abs(fit.spread**2 - spread**2) < 4 * error
         assert fit.effective_dims > 280
@@ -156,7 +156,7 @@ def test_a_correlation_above_one_gives_nan(function):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_parallel_filters_have_one_effective_dimension(dtype):
-    # for this direction, rounding in float32 makes 1/cos² smaller than 1
+    # For this direction, rounding in float32 makes 1/cos² smaller than 1.
     direction = np.random.default_rng(6).normal(size=37)
     filters = jnp.asarray(np.outer(np.linspace(1, 3, 9), direction), dtype)
     fit = jax.jit(fit_filter_model)(filters)

@@ -19,7 +19,8 @@ from tools.stream_table import HEADER, rows
 from tools.tables import table_of
 
 QUICK = ("GPT, scan and remat (Equinox)", "LLaMA, halves turned (a function)")
-WHOLE = ("group norm of two groups (Linen)", "batch norm (Linen)")  # no norm is over all channels
+# In these models, no norm is over all channels.
+WHOLE = ("group norm of two groups (Linen)", "batch norm (Linen)")
 
 
 pytestmark = pytest.mark.usefixtures("promotion")
@@ -216,7 +217,7 @@ def turned(h):
     return jnp.stack(pairs, -1).reshape(h.shape)
 
 
-# Constants that vary along channels, and lose their elements at removed channels.
+# These constants vary along channels. The smaller network has only their elements at kept channels.
 CONSTANTS = {
     "factor": lambda h: h * TABLE[None],
     "under a norm": lambda h: layer_norm(h * TABLE[None]),

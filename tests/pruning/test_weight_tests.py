@@ -69,7 +69,7 @@ def test_stds_of_gaussian_filters_spread_as_they_should(layers):
 
 def at_the_boundary(key, layers, n, dims, margin):
     """Layers in which the filters' standard deviations have the relative spread `margin`."""
-    # the squared relative spread of the standard deviations of Gaussian filters, to first order
+    # To first order, the standard deviations of Gaussian filters have this squared relative spread.
     own = 1 / (2 * dims - 2)
     keys = jax.random.split(key)
     scale = 1 + (margin**2 - own) ** 0.5 * jax.random.normal(keys[0], (layers, n, 1))
@@ -176,7 +176,8 @@ def test_the_statistic_of_mean_equivalence_by_hand(mean):
     np.testing.assert_allclose(found.p_value, scipy.stats.t.sf(statistic, 35), rtol=1e-9)
 
 
-@pytest.mark.parametrize("adjust", [holm, weight_tests.holm])  # `weight_tests.holm` checks values.
+# `weight_tests.holm` also checks its argument.
+@pytest.mark.parametrize("adjust", [holm, weight_tests.holm])
 def test_holms_p_values_with_ties_ones_and_a_nan(adjust):
     found = np.array([0.2, np.nan, 0.01, 0.2, 1.0])
     expected = [0.8, np.nan, 0.05, 0.8, 1.0]

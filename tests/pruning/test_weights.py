@@ -258,7 +258,7 @@ def lies():
             "{'descr': '|O', 'fortran_order': False, 'shape': (3,)}",
             "{'descr': '<f4', 'fortran_order': False, 'shape': (-3, 3, 3, 3)}",
             "{'descr': '<f4', 'fortran_order': False, 'shape': __import__('os')}",
-            "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4)}",  # nine elements follow
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4)}",  # but nine elements follow
             "{" * 500,
         ]
     ):

@@ -94,7 +94,7 @@ def test_conv1d_of_gpt2_is_not_transposed_but_linear_layers_of_its_names_are():
     # A convolution or a vector of these names does not show the order of matrices.
     other = {"c_fc.weight": ones(2, 5, 3, 3), "c_attn.weight": ones(4)}
     assert shapes(other | {"c_proj.weight": ones(2, 7)})["c_proj"] == (7, 2)
-    # Linear layers, as in CLIP and nanoGPT
+    # CLIP and nanoGPT have Linear layers instead, whose matrices are transposed.
     linear = {name: array.T for name, array in conv1d.items()}
     assert shapes(linear)["h.0.mlp.c_fc"] == (4, 16)
     linear["h.0.attn.c_proj.weight"] = square["h.0.attn.c_proj.weight"].T
@@ -255,7 +255,8 @@ def test_msgpack_keeps_every_floating_type_and_what_flax_divides(tmp_path, monke
     kinds = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64, ml_dtypes.float8_e4m3fn]
     tree: Any = {np.dtype(kind).name: WEIGHT.astype(kind) for kind in kinds}
     tree |= {"step": np.int64(3), "whole": np.ones((9, 9, 9), np.int32), "z": 1 + 2j}
-    tree["few"] = np.full((1, 1), 3, np.float16)  # an array of 16 bytes has a special header
+    # The encoded array has 16 bytes, a size for which msgpack has a special header.
+    tree["few"] = np.full((1, 1), 3, np.float16)
     tree |= {"on": True, "none": None, "text": "a", "rate": 0.1, "list": [1, -7, 70_000, 2**40]}
     (tmp_path / "a.msgpack").write_bytes(flax.serialization.msgpack_serialize(tree))
     found = load(tmp_path / "a.msgpack", dense=True)

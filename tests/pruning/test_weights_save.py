@@ -29,7 +29,8 @@ def test_random_keys_of_dropout_are_neither_saved_nor_needed(source, tmp_path):
     weights.save(tmp_path / "net.safetensors", source(model))
     nnx.update(other, weights.restore(tmp_path / "net.safetensors", nnx.state(other)))
     same(nnx.state(other, nnx.Param), nnx.state(model, nnx.Param))
-    other(jnp.ones((1, 2), "float32"))  # raises no error, because dropout still has its keys
+    # This call would raise an error if dropout had lost its keys.
+    other(jnp.ones((1, 2), "float32"))
 
 
 def test_an_nnx_network_is_restored_with_its_statistics(tmp_path):
@@ -66,7 +67,7 @@ def test_linen_and_equinox_keep_their_names_and_dtypes(tmp_path):
         arrays = equinox.filter(tree, equinox.is_array)
         weights.save(path, tree)
         with safetensors.safe_open(path, "numpy") as file:
-            assert name in file.keys()  # noqa: SIM118, it is no mapping
+            assert name in file.keys()  # noqa: SIM118, because `file` is not a mapping
         like = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1,), a.dtype), arrays)
         same(weights.restore(path, like), jax.tree.map(np.asarray, arrays))
 

@@ -55,10 +55,12 @@ def test_the_compiler_counts_less_for_fewer_channels(abstract):
         params, x = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), (params, x))
     (group,) = pruning.coupled_channels(apply, params, x)
     found = widths_for(apply, params, group, x, widths=[2, 6], measure=compiled_flops)
-    macs = [2 * (32 * n + n * 3) for n in (2, 6)]  # two images of 32 elements, three classes
+    # There are two images of 32 elements, and three classes.
+    macs = [2 * (32 * n + n * 3) for n in (2, 6)]
     assert [f.worth for f in found] == [True, True]
     for (_, flops, _), expected in zip(found, macs, strict=True):
-        assert 2 * expected <= flops <= 2.5 * expected  # 2 per multiply-accumulate; biases add some
+        # A multiply-accumulate counts as 2 operations. The biases add a few operations.
+        assert 2 * expected <= flops <= 2.5 * expected
     few, many = widths_for(apply, params, group, x, widths=[2, 6], measure=compiled_bytes)
     assert many.cost - few.cost >= 8 * 4 * (32 + 1 + 3)  # the weights of 4 channels in float64
 

@@ -123,7 +123,7 @@ def test_correlations_are_of_the_first_filters_in_their_mean_variance(monkeypatc
     kernel = drawn(3, 3, 8, 5)
     found = analysis.correlations("stem", kernel)
     v = np.moveaxis(kernel, -1, 0).reshape(5, -1)[:3].astype(float)
-    expected = v @ v.T / 72  # without subtracting the filters' means
+    expected = v @ v.T / 72  # the filters' means are not subtracted here
     assert (found["layer"], found["dims"]) == ("stem", 72)
     np.testing.assert_allclose(np.mean(np.diag(found["covariance"])), 1, atol=1e-4)
     np.testing.assert_allclose(

@@ -48,7 +48,7 @@ def test_a_run_writes_a_page_and_its_numbers(network, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert_as_recorded("runs/analyze", condense(results), rtol=1e-3, atol=1e-5)
     normal, scaled = results["layers"]
-    # the layer has too few weights to show that its mean is near 0
+    # This layer has too few weights to show that its mean is near 0, so it can fail this test.
     assert set(normal["fails"]) <= {"mean"}
     assert {"homogeneity", "spherical"} <= set(scaled["fails"])
     assert set(results["left_out"]) == {"c", "d"}

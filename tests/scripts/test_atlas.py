@@ -154,7 +154,7 @@ def test_an_interval_leaves_out_draws_without_a_correlation():
     np.testing.assert_allclose(found["correlation"], expected[0])
     bounds = np.quantile(listed, [0.025, 0.975], method="inverted_cdf")
     np.testing.assert_allclose([found["low"], found["high"]], bounds)
-    # These three runs have one task and one seed, and each has another normalizer.
+    # These three runs have the same task and the same seed, but different normalizers.
     runs = [
         made_up(np.exp(shift), np.exp(loss), normalizer=name)
         for name, shift, loss in (("a", 0, 0), ("b", 1, 2), ("c", 3, 1))

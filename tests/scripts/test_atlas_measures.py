@@ -72,7 +72,8 @@ def test_an_epoch_is_measured_from_the_one_before_it(monkeypatch):
     expected = {
         "epoch": [31, 1023 - 31],
         "step": [63 - 31, 2047 - 1023],
-        "floor": [2 * 31, 2 * 1023],  # With frozen weights, two batches add w to r twice.
+        # While the weights are frozen, each of two batches adds w to r.
+        "floor": [2 * 31, 2 * 1023],
         "moment_bound": [31, 1023 - 31],  # The variances are 0.
         "certificate": [2**0.5 * 31, 2**0.5 * (31 + 1023)],
         "spread": [0, 0],
@@ -174,7 +175,7 @@ def small(monkeypatch):
     monkeypatch.setattr(atlas, "PROBE", 3)
     rng = np.random.default_rng(0)
     x = rng.normal(3, 2, (1220, 3)).astype(np.float32)
-    x[1000:] += 4  # so the first thousand samples have other moments than all samples
+    x[1000:] += 4  # the first 1,000 samples have other moments than all samples
     y = rng.integers(0, 4, 1220)
     return atlas.Task(Small, x[:1200], y[:1200], x[1200:], y[1200:], ("norms.0",), epochs=1)
 
@@ -380,13 +381,15 @@ def test_findings_of_random_runs_are_as_recorded():
 
 def test_a_shift_is_the_geometric_mean_over_layers_and_epochs():
     found = run([(((2, 2, 4), (1, 8, 2)), [3.0, 1.0]), (((4, 8, 1), (1, 1, 2)), [5.0, 7.0])])
-    assert atlas_findings.shift_of(found, "epoch") == pytest.approx(16**0.25)  # Ratios 1, 8, 2, 1.
-    assert atlas_findings.shift_of(found, "step") == pytest.approx(2**0.25)  # Ratios 2, 2, ¼ and 2.
+    # The ratios over an epoch are 1, 8, 2 and 1.
+    assert atlas_findings.shift_of(found, "epoch") == pytest.approx(16**0.25)
+    # The ratios over a step are 2, 2, ¼ and 2.
+    assert atlas_findings.shift_of(found, "step") == pytest.approx(2**0.25)
     (row,) = atlas_findings.rows([found])
     means = {name: row[name]["mean"] for name in atlas_findings._MEASURES}
     assert means == pytest.approx(
         {
-            "accuracy": 5 / 8,  # accuracy and test loss are of the last epoch
+            "accuracy": 5 / 8,  # accuracy and test loss come from the last epoch
             "test_loss": 3.5,
             "first_epoch_loss": 2.0,
             "epoch_shift": 2.0,

@@ -116,7 +116,7 @@ def test_both_sides_of_a_network_compute_the_same(monkeypatch, dtype, tolerance)
 
 @pytest.mark.parametrize(
     ("shape", "largest", "most"),
-    # In the backward pass of layers of vectors, XLA's CPU back end materializes products.
+    # If inputs are vectors, XLA's CPU back end materializes products in the backward pass.
     [((128, 8, 8, 64), 0.9, 1.1), ((256, 1024), 1.9, 2.5)],
 )
 def test_gradients_take_the_memory_that_the_docs_say(monkeypatch, shape, largest, most):
@@ -385,7 +385,8 @@ def test_a_decoder_of_shapes_alone_has_the_groups_of_its_layers(small_transforme
     # A layer has four groups: the query and key channels of a head, its value channels, the heads,
     # and the hidden units of the perceptron.
     queries_values_and_perceptrons = 4
-    assert len(unrolled.ours()) == 3 * queries_values_and_perceptrons + 1  # 1: the residual stream
+    # The residual stream is one more group.
+    assert len(unrolled.ours()) == 3 * queries_values_and_perceptrons + 1
     assert len(scanned.ours()) == queries_values_and_perceptrons + 1
     for timed, equations in ((unrolled, 3), (scanned, 1)):
         found = str(timed.peer())

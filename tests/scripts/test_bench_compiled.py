@@ -214,7 +214,7 @@ def interpreter() -> str:
 def test_layers_of_images_move_no_more_than_flax_s_on_a_tpu(tmp_path, shape):
     command = [interpreter(), "scripts/bench_compiled.py", "--target", "v5e", "--only", "layers"]
     command += ["--shapes", shape, "--dtype", "bfloat16", "--out", str(tmp_path)]
-    ours = ("JAX_", "XLA_")  # settings of JAX in this process
+    ours = ("JAX_", "XLA_")  # the variables with JAX's settings begin with these
     environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -247,7 +247,7 @@ def test_without_options_everything_is_measured_and_written(made_up_targets, tmp
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     everything = [*TABLES], compiled_layers.SHAPES, compiled_layers.DTYPES
     assert made_up_targets == [
-        ("jax_platforms", "cpu"),  # first, so that no plugin looks for a device
+        ("jax_platforms", "cpu"),  # this setting comes first, so that no plugin looks for a device
         ("v5e", *everything),
         ("h100", *everything),
     ]

@@ -36,7 +36,7 @@ def few(monkeypatch):
     monkeypatch.setattr(claim_measures, "ALL", chosen)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", os.environ["JAX_COMPILATION_CACHE_DIR"])
     monkeypatch.setattr("claims.ALL", chosen)
-    monkeypatch.setattr(theorem_plots, "FIGURES", {"none": CURVE})  # no finding shows it
+    monkeypatch.setattr(theorem_plots, "FIGURES", {"none": CURVE})  # no finding shows this figure
     return chosen
 
 
@@ -109,7 +109,8 @@ def test_outcomes_that_are_not_recorded_end_with_status_1(few, tmp_path, monkeyp
     ],
 )
 def test_wrong_arguments_are_refused_in_one_sentence(options, sentence, tmp_path):
-    assert len(jax.devices()) == 8  # JAX is in use, so the CPU cannot be split into 9 devices
+    # JAX already uses these devices, so the CPU can no longer be split into 9 devices.
+    assert len(jax.devices()) == 8
     with pytest.raises(InputError, match=sentence):
         check_theorems.main(**({"out": tmp_path} | options))
     assert claim_measures.first_devices(3) == jax.devices()[:3]

@@ -107,7 +107,7 @@ def test_the_lowered_step_is_the_one_that_runs(images, monkeypatch):
     monkeypatch.setattr(trainer, "MIN_SHARDED_SIZE", 64)
     layout = trainer.Layout(shard_state=True)
     program = trainer.Trainer(SMALL, images, trainer.mesh_of(8), layout)
-    compiled = program.lower().compile()  # an unused donation would be an error
+    compiled = program.lower().compile()  # an unused donation would raise an error
     state = program.init_state((0,))
     leaves = jax.tree.leaves(state)
     shardings = jax.tree.leaves(compiled.input_shardings[0][0])
@@ -231,7 +231,8 @@ def topologies(monkeypatch):
 def test_devices_are_of_the_topology_that_was_named(topologies, name, platform, topology):
     assert compile_only.compile_only_devices(name) == ["one", "two"]
     setting, (named, asked, options) = topologies
-    assert setting == ("jax_platforms", "cpu")  # so that no plugin looks for a device
+    # With this setting, no plugin looks for a device.
+    assert setting == ("jax_platforms", "cpu")
     assert (named, asked) == (name if platform == "tpu" else "h100", platform)
     assert options.get("topology") == topology
     assert options.get("target_config") == (compile_only.H100 if platform == "cuda" else None)

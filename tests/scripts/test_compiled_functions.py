@@ -48,7 +48,7 @@ def test_a_row_has_what_was_measured_or_the_first_line_of_the_error(monkeypatch)
     ]
     monkeypatch.setattr(compiled_functions, "cases", lambda: table)
     mesh = jax.make_mesh((2,), ("half",), axis_types=(AxisType.Auto,))
-    sharding = NamedSharding(mesh, PartitionSpec("half"))  # a row has the bytes of one device
+    sharding = NamedSharding(mesh, PartitionSpec("half"))  # the numbers of a row are for one device
     row, sort, nothing, wrong, error = compiled_functions.function_rows(sharding)
     assert {each["function"] for each in (row, sort, nothing, wrong, error)} == {
         compiled_functions.qualified_name(doubled)

@@ -186,7 +186,8 @@ def test_the_batch_of_collectives_is_sharded_and_the_rest_replicated(programs, c
         leaves = jax.tree.leaves((params, running))
         assert all(leaf.sharding.spec == PartitionSpec() for leaf in leaves)
         assert {leaf.shape for leaf in leaves} == {x.shape[-1:]}
-    # The fake `measure` returns one collective for Flax's layer, and one or two in turn for ours.
+    # The fake `measure` returns one collective for Flax's layer. For our layers, it alternately
+    # returns one collective and two.
     assert [len(row["collectives"]) for row in rows] == 4 * [1, 2]
     assert [row["as_few_as_flax"] for row in rows] == 4 * [True, False]
     assert rows[1]["collectives"][0] == {"op": "all-reduce", "dtypes": ("f32",), "bytes": 8.0}
@@ -270,7 +271,8 @@ def test_a_step_of_the_block_is_one_of_sgd(monkeypatch, key):
         return jnp.sum(nnx.merge(graph, params, statistics, copy=True)(x) * dy).astype(jnp.float32)
 
     gradient, expected_dx = jax.jit(jax.grad(loss, (0, 1)))(params, x)
-    close = partial(np.testing.assert_allclose, rtol=0.05, atol=0.05)  # sums of 32 bfloat16 values
+    # Values are sums of 32 bfloat16 numbers.
+    close = partial(np.testing.assert_allclose, rtol=0.05, atol=0.05)
     as_float32 = lambda tree: jax.tree.map(lambda a: np.asarray(a, np.float32), tree)  # noqa: E731
     jax.tree.map(
         close,

@@ -98,7 +98,7 @@ def test_a_step_is_bound_by_what_takes_longest(show):
         "fits": True,
     }  # fmt: skip
     assert result["flops"] == 2e9
-    assert result["hbm_bytes"] == 800  # the traffic of the argument and of the result
+    assert result["hbm_bytes"] == 800  # the argument is read, and the result is written
     (reduced,) = result["collectives"]
     assert (reduced["kind"], reduced["count"], reduced["bytes"]) == ("all-reduce", 1, 400)
     sent = 400 * 2 * 2 / 3  # an all-reduce of 400 bytes in a ring of three chips
@@ -212,7 +212,8 @@ ENTRY %main (x: f32[100]) -> f32[100] {
         ("collective-permute", "f32", 1, 1, 400),
         ("reduce-scatter", "f32", 1, 1, 400),
     ]
-    # In a ring of four chips: all-reduces of 900 bytes, a permute, an all-gather, a reduce-scatter.
+    # The ring has four chips. It sends all-reduces of 900 bytes, a permute, an all-gather and a
+    # reduce-scatter.
     sent = 2 * 3 / 4 * 900 + 400 + 3 / 4 * (400 + 400)
     assert compiled_step.bytes_sent(found, 4) == pytest.approx(sent)
 

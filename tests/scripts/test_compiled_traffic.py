@@ -92,8 +92,8 @@ def loop(condition, attributes=""):
         ("bf16[128,32,32,16]{3,2,1,0:T(8,128)(2,1)}", 128 * 32 * 32 * 128 * 2),
         # 128 images fill the lanes
         ("bf16[128,32,32,16]{0,3,2,1:T(8,128)(2,1)}", 128 * 32 * 32 * 16 * 2),
-        ("f32[8]{0:T(128)S(1)}", 0),  # In vector memory.
-        ("f32[8]{0:T(128)S(5)}", 0),  # In host memory.
+        ("f32[8]{0:T(128)S(1)}", 0),  # this array is in vector memory
+        ("f32[8]{0:T(128)S(5)}", 0),  # this array is in host memory
         ("(f32[3]{0:T(128)}, f32[8]{0:S(1)}, pred[2], token[])", 128 * 4 + 2),
     ],
 )

@@ -179,7 +179,8 @@ def test_images_are_standardized_by_given_moments_of_their_channels(tmp_path):
     plain = datasets.load("digits", make(tmp_path))
     moved = datasets.load("digits", tmp_path, ((0.25,), (0.5,)))
     pixels = np.random.default_rng(0).integers(0, 255, (40, 4, 4, 1))
-    read = plain.x_train * pixels.std() + pixels.mean()  # tensorflow-datasets shuffles images
+    # Images are compared in sorted order, because tensorflow-datasets shuffles them.
+    read = plain.x_train * pixels.std() + pixels.mean()
     np.testing.assert_allclose(np.sort(read, None), np.sort(pixels, None), atol=1e-3)
     np.testing.assert_allclose(moved.x_train, (read - 0.25 * 255) / (0.5 * 255), atol=1e-5)
     assert moved.pixels == plain.pixels

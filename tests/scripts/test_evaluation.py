@@ -111,7 +111,7 @@ def test_an_image_has_the_mean_of_the_logits_of_its_own_views(seven_records):
     views = [some_views(Image.fromarray(np.tile(colour, (4, 4, 1)))) for colour in colours]
     assert {len(own) for own in views} == {1, 2}
     labels = np.array([record["label"] for record in records.test])
-    places = []  # ranks of the label among the classes of each image
+    places = []  # for each image, the rank of its label among the classes
     for kernel in kernels:
         scores = []
         for own in views:
@@ -221,7 +221,7 @@ def test_a_network_is_evaluated_in_the_precision_of_its_training(precision, monk
     dtype = jnp.dtype(precision)
     w: Any = state.params
 
-    def of(array):  # values rounded to `dtype`, as float32
+    def of(array):  # rounds values to `dtype`, and returns float32
         return np.asarray(jnp.asarray(array).astype(dtype).astype(jnp.float32))
 
     h = of(x).reshape(15, 16)

@@ -27,7 +27,7 @@ from tests.support import full_disk
 from tools import random_kills
 
 pytestmark = pytest.mark.slow
-STRANGER = 1234  # a user who may not read files of other users
+STRANGER = 1234  # a user without permission to read files of other users
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -42,7 +42,8 @@ def users_jax(tmp_path_factory):
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(loop, "BETWEEN_CHECKPOINTS", 0)
         for owner, name in full_disk.CACHED:
-            patch.setattr(owner, name, getattr(owner, name))  # `patch` restores it
+            # `patch` will restore this attribute, which `compile_once` replaces.
+            patch.setattr(owner, name, getattr(owner, name))
         full_disk.compile_once()
         yield
 
@@ -130,8 +131,8 @@ def test_a_fault_is_mended_or_named(row, runs, tmp_path):
         assert full_disk.numbers(out) == full_disk.numbers(runs / "whole")
 
 
-# Files without a checksum. Orbax changes the first file after the list of checksums is written, and
-# does not read the second and the third file.
+# These files have no checksum. Orbax changes the first file after it writes the list of checksums,
+# and does not read the second and the third file.
 UNLISTED = ("_CHECKPOINT_METADATA", "commit_success.txt", "files.sha256")
 
 
@@ -184,7 +185,8 @@ def as_stranger():
     ],
 )
 def test_what_another_user_may_not_read_is_named_and_remains(closed, words, runs, tmp_path):
-    for folder in (*tmp_path.parents[:3], tmp_path):  # a worker of pytest-xdist adds a folder
+    # A worker of pytest-xdist puts one more folder into the path.
+    for folder in (*tmp_path.parents[:3], tmp_path):
         if folder.owner() == "root" and folder.name != "tmp":
             folder.chmod(0o755)
     out = shutil.copytree(runs / "half", tmp_path / "run")

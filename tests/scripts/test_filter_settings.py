@@ -326,7 +326,8 @@ def test_tests_are_corrected_for_the_layers_of_all_settings():
         return own | {"before": rows, "after": [dict(row) for row in rows]}
 
     both = {"a": setting(0.03), "b": setting(0.5)}
-    for part, count in ((both, 0), ({"a": both["a"]}, 1)):  # corrected: 2 · 0.03 > 0.05
+    # With two settings, the corrected p-value is 2 · 0.03, which is above 0.05.
+    for part, count in ((both, 0), ({"a": both["a"]}, 1)):
         found = filter_tests.summaries(part)["a"]
         for when in ("before", "after"):
             assert found[when]["fails"] == dict.fromkeys(analysis.TESTS, count)

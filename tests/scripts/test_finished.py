@@ -11,7 +11,8 @@ def test_parts_are_kept_for_a_run_of_the_same_settings_and_code(tmp_path, monkey
     assert Finished(path, ["digits", 3], [code]).parts == {"a": {"b": [1, 2]}}
     assert Finished(path, ["digits", 4], [code]).parts == {}
     with monkeypatch.context() as patch:
-        patch.setattr(finished, "packages", lambda: [code])  # as if the packages' code had changed
+        # This simulates a change of the code of the packages.
+        patch.setattr(finished, "packages", lambda: [code])
         assert Finished(path, ["digits", 3], [code]).parts == {}
     with monkeypatch.context() as patch:
         patch.setattr("experiments.cli.versions", lambda: {"jax": "9"})

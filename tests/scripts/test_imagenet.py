@@ -78,8 +78,8 @@ def test_at_the_scale_of_the_crop_a_square_image_is_its_middle():
 
 def test_whole_images_keep_their_shape_to_a_stride():
     (nearly_square,) = imagenet.whole_images(image(100, 102), scales=(40,))
-    # Resized to the shorter side 40, the longer side is 40.8. The nearest multiple of 32 is 32,
-    # which is less than the shorter side, so both sides are 40.
+    # If the shorter side is resized to 40, the longer side becomes 40.8. The nearest multiple of 32
+    # is 32, which is less than the shorter side, so both sides are 40.
     assert nearly_square.shape == (40, 40, 3)
     for height, width in ((300, 400), (400, 300), (375, 500), (64, 640), (500, 500)):
         for shorter, view in zip(
@@ -145,7 +145,7 @@ def test_batches_depend_on_their_number(records):
 
 def test_no_batch_outlives_its_processes(records):
     options = {"batch_size": 8, "crop": CROP, "scales": SCALES, "seed": 0, "start": 0, "stop": 1}
-    gc.disable()  # the collector would free cycles of references at an unknown moment
+    gc.disable()  # the garbage collector would free cycles at an unknown moment
     try:
         stream = imagenet.batches(records.train, **options, shard=imagenet.Shard(), workers=1)
         (references,) = [[weakref.ref(array) for array in batch] for batch in stream]
@@ -197,7 +197,7 @@ def test_an_epoch_has_no_image_twice(records):
 
 def test_the_centre_is_cut_after_the_shorter_side_has_eight_sevenths_of_the_crop():
     pixels = np.random.default_rng(0).integers(0, 256, (320, 256, 3), np.uint8)
-    # the shorter side is already 8/7 of the crop
+    # The shorter side is already 8/7 of the crop.
     (view,) = imagenet.center(Image.fromarray(pixels), crop=224)
     np.testing.assert_array_equal(view, pixels[48:-48, 16:-16])
     assert imagenet.resize(Image.new("RGB", (3, 4)), 2).size == (2, 3)  # 8/3 is rounded to 3
@@ -292,7 +292,7 @@ def claims(width, height):
     return bytes(content)
 
 
-@pytest.mark.filterwarnings("ignore")  # Pillow warns of large images
+@pytest.mark.filterwarnings("ignore")  # Pillow warns if an image is large
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP"])
 def test_a_damaged_image_of_any_format_is_decoded_or_refused_in_a_sentence(kind):
     original, rng = encoded(kind), np.random.default_rng(0)

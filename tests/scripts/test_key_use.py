@@ -22,7 +22,7 @@ def test_weights_orders_and_crops_of_a_training_have_keys_of_their_own(tmp_path)
         program = compiled(recipe, random_images())
         train_one(program, tmp_path / "run")
     use.assert_once()
-    assert use.count("permutation") == 2  # the order of images in two epochs
+    assert use.count("permutation") == 2  # each of two epochs draws its order of images
     assert use.count("bernoulli") == 2 * program.steps * 2
 
 
@@ -41,10 +41,10 @@ def test_networks_of_a_depth_share_only_the_batch_of_their_ranks():
         for key in jax.random.split(jax.random.key(0), 2):
             depth.run(key, x, y, start="default", hl=2, steps=3)
     drawn = [key for name, key in use.keys if name == "randint"]
-    # Each of two networks draws three batches for steps, a batch for ranks, and images for the
-    # accuracy.
+    # Each of two networks draws a batch for each of three steps, one batch for computing ranks, and
+    # images for computing the accuracy.
     assert len(drawn) == 2 * (3 + 2)
-    assert len(set(drawn)) == 2 * (3 + 1)  # the batch for ranks is the batch of the first step
+    assert len(set(drawn)) == 2 * (3 + 1)  # ranks are computed with the batch of the first step
     first = {key for key in drawn if drawn.count(key) == 2}
     use.keys = [pair for pair in dict.fromkeys(use.keys) if pair[1] not in first]
     use.assert_once()

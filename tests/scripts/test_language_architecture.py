@@ -174,7 +174,8 @@ def test_long_waves_of_llama_3_are_stretched_and_short_ones_are_not():
             smooth = (32 / wave - 1) / (4 - 1)
             expected = (1 - smooth) * plain / 8 + smooth * plain
         assert rate == pytest.approx(expected)
-    rates = np.array(architecture.frequencies(rope | {"rope_theta": 16.0}, 8))  # rates 1, ½, ¼, ⅛
+    # Without scaling, the rates would be 1, ½, ¼ and ⅛.
+    rates = np.array(architecture.frequencies(rope | {"rope_theta": 16.0}, 8))
     turns = np.array([0.5, 0.25, 0.125]) * 32 / (2 * math.pi)
     share = np.clip((turns - 1) / 3, 0, 1)
     assert 0 < share[0] < 1

@@ -64,7 +64,8 @@ def test_the_rise_of_a_unit_is_what_least_squares_misses_without_it(width):
 def test_a_copy_costs_nothing_and_is_removed_before_all_others():
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(200, 12)), rng.normal(size=(5, 12))
-    x[:, 8], w[:, [3, 8]] = x[:, 3], 10.0  # by magnitude, 3 and 8 would both remain
+    # If magnitudes decided, both copies 3 and 8 would remain.
+    x[:, 8], w[:, [3, 8]] = x[:, 3], 10.0
     remaining = scores.reconstruction(w, x.T @ x, 1, 11)
     assert len(set(range(12)) - set(remaining)) == 1
     assert len({3, 8} & set(remaining)) == 1
@@ -160,7 +161,7 @@ def test_the_numbers_of_units_of_every_budget_are_as_recorded(family, tmp_path):
         kind = "experts" if family == "mixtral" else "intermediate"
         for given in ({}, {"layers": 3}, {"heads": 8, kind: getattr(whole, kind) - 2}):
             if family == "gpt2" and "heads" in given:
-                continue  # for GPT-2, the options fix the counts of all removable units
+                continue  # for GPT-2, the options leave no count to choose
             counts = budget.choose(model.architecture, tensors, replace(wanted, **given))
             own = f"{share} {round_to} {given} {' '.join(units)}"
             found[own] = [*counts, removal.parameters(model.architecture, tensors, counts)]
@@ -317,7 +318,7 @@ def test_scores_see_the_stream_before_each_norm(family):
     layer: Any = Linear(SimpleNamespace(traits=traits, experts=2), params)
     x = rng.normal(size=(3, 5, 4))
     seen = choice.observe(layer, x, experts=False)
-    between = x + 6 * x @ params[names[0]].T  # attention of `Linear` multiplies by 6
+    between = x + 6 * x @ params[names[0]].T  # the attention of `Linear` multiplies by 6
     norms = streams.norm_names(layer.model)
     for name, stream in zip(norms, (x, between), strict=True):
         expected = np.square(len(name) * stream).sum((0, 1))
@@ -646,7 +647,8 @@ def test_a_pass_reads_the_layers_that_remain_and_what_follows_them(
     streams = tokens * counts.hidden * (2 * counts.layers + 1)  # layers read and write the stream
     angles = 0 if family == "gpt2" else 2 * tokens * head_dim // 2
     numbers += streams + counts.layers * angles + tokens * config["vocab_size"]
-    assert found == 2 * numbers + counts.layers * tokens**2  # the mask has a byte for each element
+    # The numbers have two bytes each. The mask has a byte for each element.
+    assert found == 2 * numbers + counts.layers * tokens**2
 
 
 def test_the_heads_of_a_llama_divide_its_width_within_a_budget(tmp_path):
@@ -719,7 +721,7 @@ def test_a_smaller_decoder_moves_fewer_bytes_on_a_tpu(family, tmp_path):
     whole, wanted = removal.counts(model.architecture), Wanted(gigabytes=1.0)
     assert compiled_budget.choose(folder, wanted, 16) == whole
     size = removal.parameters(model.architecture, model.tensors, whole)
-    limit = 1.4e-9 * size  # 70 % of the parameters in bfloat16, in gigabytes
+    limit = 1.4e-9 * size  # the gigabytes of 70 % of the parameters in bfloat16
     found = compiled_budget.choose(folder, replace(wanted, gigabytes=limit), 16)
     smaller = removal.parameters(model.architecture, model.tensors, found)
     assert 0.3 * size < smaller < size

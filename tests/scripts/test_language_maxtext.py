@@ -56,10 +56,12 @@ def test_names_are_those_of_its_sources_and_products_those_of_our_kernels(family
     i = config["num_hidden_layers"] - 1
     of_layer, at = f"model.layers.{i}", f"model.layers.{i}.self_attn"
     for ours in ("query", "key", "value"):
-        kernel = found[f"decoder-layers-self_attention-{ours}-kernel"][:, i]  # (emb, heads, dims)
+        # The axes of this kernel are (emb, heads, dims).
+        kernel = found[f"decoder-layers-self_attention-{ours}-kernel"][:, i]
         expected = (weights[f"{at}.{ours[0]}_proj.weight"] @ x).reshape(-1, n)
         np.testing.assert_allclose(np.einsum("e,ehd->hd", x, kernel), expected, rtol=1e-6)
-    out = found["decoder-layers-self_attention-out-kernel"][:, i]  # (heads, dims, emb)
+    # The axes of this kernel are (heads, dims, emb).
+    out = found["decoder-layers-self_attention-out-kernel"][:, i]
     expected = weights[f"{at}.o_proj.weight"] @ np.arange(out.shape[0] * n)
     heads = np.arange(out.shape[0] * n).reshape(-1, n)
     np.testing.assert_allclose(np.einsum("hd,hde->e", heads, out), expected, rtol=1e-6)

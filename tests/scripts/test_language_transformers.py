@@ -70,13 +70,14 @@ def test_transformers_gives_a_smaller_folder_the_logits_of_zeros(family, seed, t
     zeros = smaller_language_models.masked(config, weights, model.architecture, selection)
     masked = language_models.write(tmp_path / "zeros", *zeros)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecations inside these libraries
+        warnings.simplefilter("ignore")  # the libraries warn of deprecations in their own code
         whole, small = (theirs(path, sequence) for path in (folder, out))
         expected = theirs(masked, sequence, zeros[0].get("removed_experts", ()))
     ours = smaller_language_models.ours(folder, sequence)
     check(ours, whole, language_models.logits(config, weights, list(sequence)))
     exact = language_models.logits(*zeros, list(sequence))
-    assert np.ptp(exact, axis=-1).min() > 0.1  # the logits of words differ, so errors would show
+    # The logits of different words differ, so a wrong logit would be an error.
+    assert np.ptp(exact, axis=-1).min() > 0.1
     check(small, expected, exact)
 
 

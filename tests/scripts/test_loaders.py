@@ -65,7 +65,7 @@ def test_a_stream_continues_while_batches_follow_each_other(streaming):
     assert (loader.count, loader.classes, loader.shape) == (11, 5, (6, 6, 3))
     stream = loader.epoch(jnp.int32(7), 0, 0)
     assert numbers(loader, stream, 2) == [0, 1]
-    again = loader.epoch(jnp.int32(7), 1, 0)  # step 1 of the call is in the next epoch
+    again = loader.epoch(jnp.int32(7), 1, 0)  # epoch 1 begins after the two batches of epoch 0
     assert again is stream
     assert numbers(loader, again, 1) == [2]
     ((stream,),) = [begun]

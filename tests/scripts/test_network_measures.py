@@ -230,7 +230,8 @@ def test_moments_are_quartiles_over_channels_and_seeds():
     in_epoch = [*values[0, 2, 1], *values[1, 2, 1]]
     assert moments["unitized"]["var"]["median"][2] == np.median(in_epoch)
     assert moments["unitized"]["var"]["low"][2] == np.quantile(in_epoch, 0.25)
-    # In each epoch, also in those after the first quarter, every moment changes by 12.
+    # Every moment changes by 12 from each epoch to the next, so also after the first quarter of
+    # epochs.
     assert moments["change"]["kurtosis"]["batch_norm"]["values"] == [12, 12]
     assert moments["change"]["kurtosis"]["difference"]["mean"] == 0
 

@@ -100,7 +100,7 @@ def test_deviations_between_samples_are_those_of_the_whole_gram_matrix(n, entrie
     sums = np.outer(cluster, c) + np.outer(c, cluster)
     np.fill_diagonal(sums, 0)
     with_odd = np.outer(c, 1 - cluster)
-    ring = np.zeros((n, n))  # covariances of which every row sums to 0
+    ring = np.zeros((n, n))  # the rows of this matrix of covariances sum to 0
     for i, j, value in ((0, 1, 1), (1, 2, -1), (2, 3, 1), (3, 0, -1)) if n > 4 else ():
         ring[i, j] = ring[j, i] = value
     basis = [np.diag(c), with_odd + with_odd.T, sums, ring]

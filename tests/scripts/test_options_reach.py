@@ -142,7 +142,7 @@ def evaluate_alone(out):
         pytest.param(
             lambda out: filter_models.main((DATA / "a",), (DATA / "b", DATA / "c"), out),
             "experiments.measures.filter_models.table_4",
-            {"others": {"b": None, "c": None}},  # neither folder has results
+            {"others": {"b": None, "c": None}},  # None means that a folder has no results
             id="filter_models",
         ),
         pytest.param(

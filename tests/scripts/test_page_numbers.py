@@ -216,11 +216,11 @@ def test_a_line_of_repairs_is_averaged_over_criteria_without_the_control():
     spent[("digits", "merged, clusters")] = [2.0, np.nan]
     first, second, third = repair_page.lines(of_repairs(), spent)
     assert first[:4] == ["digits, 30%", "recalibrated", "60.0 ± 10.0", "20.0 ± 5.8"]
-    # Friedman's statistic of ranks 2 3 1, 1 3 2 and 2½ 2½ 1 is 3.8182: p = exp(-1.9091)
+    # Friedman's statistic of the ranks 2 3 1, 1 3 2 and 2½ 2½ 1 is 3.8182, so p is exp(−1.9091).
     assert first[4] == "0.15"
     assert first[6:] == ["1,234", "12"]
     assert second[:4] == ["digits, 50%", "recalibrated", "30.0 ± 5.0", "10.0 ± 2.9"]
-    # clusters choose the channels here, so there are no criteria to compare
+    # Here, clusters choose the channels, so there are no criteria to compare.
     assert third == ["digits, 50%", "merged, clusters", "50.0 ± 14.4", "–", "–", "–", "2", "–"]
 
 
@@ -256,7 +256,8 @@ def test_accuracies_of_whole_networks_are_means_over_seeds_and_draws():
             for name, seed, value in (("a", 0, 0.5), ("b", 0, 0.9), ("a", 1, 0.7))
         ]
     }
-    texts = {"whole": "e0", "whole, recalibrated": ["80", "a0"]}  # the first 3 bits: 111, 100, 101
+    # The first 3 bits of e0, 80 and a0 are 111, 100 and 101.
+    texts = {"whole": "e0", "whole, recalibrated": ["80", "a0"]}
     found = repair_page.whole(digits, {"settings": {"test": 3}, **texts})
     expected = {"digits, a": 0.6, "digits, b": 0.9}
     expected |= {"ResNet-20": 1.0, "ResNet-20, recalibrated": 0.5}
@@ -428,7 +429,8 @@ def test_cards_of_a_training_are_of_one_network_or_of_several():
     assert "<dd>1 network</dd>" in alone
     assert "3 epochs" in alone
     several = training_results([0.5, 0.75, 1.0], note="A note.")
-    several["seeds"][1][1]["images_per_second"] = 900.0  # the seeds' medians: 200, 300, 200
+    # The medians of the three seeds are 200, 300 and 200 images per second.
+    several["seeds"][1][1]["images_per_second"] = 900.0
     several = train._summary(several).replace(NBSP, " ")
     assert ("Median", "62.50 %") in re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", several)
     assert "3 networks, ± standard error" in several

@@ -44,7 +44,7 @@ def atlas_row(**values):
 def test_titles_and_cells_of_a_table_are_escaped():
     text = page.table(["name", "a < b"], [["x & y", "1 > 0"]], "c")
     assert '<th scope="row">x &amp; y</th><td data-label="a &lt; b">1 &gt; 0</td>' in text
-    text = page.table(["name"], [["x"], ["y"]], "c", row_kinds=["late"])  # no kind for row 2
+    text = page.table(["name"], [["x"], ["y"]], "c", row_kinds=["late"])  # row 2 has no kind
     assert re.findall(r'<tr class="(.*?)"><th scope="row">(.)', text) == [("late", "x"), ("", "y")]
 
 
@@ -290,7 +290,8 @@ def test_pairs_of_criteria_are_averaged_over_layers_and_then_over_seeds():
     }
     means = criteria_page.pair_means(pruning, "spearman", "batch_norm")
     assert means[pairs[0]]["values"] == pytest.approx([0.6, 0.8])
-    assert means[pairs[2]]["values"] == pytest.approx([0.4, 0.8])  # without the layer that has no ρ
+    # The layer whose ρ is unknown does not count.
+    assert means[pairs[2]]["values"] == pytest.approx([0.4, 0.8])
     said = criteria_page.spearman_sentence(pruning).replace(NBSP, " ")
     labels = [criteria_page.pair_label(pair) for pair in pairs]
     assert f"{labels[1]} agree least (0.2000 ± <0.0001)" in said

@@ -38,7 +38,8 @@ def test_bars_of_costs_are_what_is_left_of_them(panels):
     axes = panels["pruned / trained"]
     names = [label.get_text() for label in axes.get_yticklabels()]
     shares = dict(zip(names, (bar.get_width() for bar in axes.patches), strict=True))
-    # 800 multiply-accumulates become 200, 1 ms becomes 0.5 ms, and parameters remain the same
+    # 800 multiply-accumulates become 200, 1 ms becomes 0.5 ms, and the number of parameters remains
+    # the same.
     assert shares["multiply-accumulates"] == 25
     assert shares["ms, batch 1"] == 50
     assert shares["parameters"] == 100
@@ -93,7 +94,8 @@ def test_a_run_of_one_network_with_a_budget_is_described_in_words():
     run["options"] |= {"repair": "least_squares", "repair_images": 1500}
     summary = prune_page._summary(run)
     cards = dict(zip(*[iter(_cells(summary))] * 2, strict=False))
-    low, high = (100 * limit(PRUNED[0][:3]) for limit in (min, max))  # GM's accuracy is unknown
+    # The accuracy of GM is unknown, so it does not count.
+    low, high = (100 * limit(PRUNED[0][:3]) for limit in (min, max))
     assert cards["Pruned"] == f"{low:.1f} to {high:.1f} %"
     assert cards["Time of a batch"] == "0.80 of before"  # the card shows the largest batch
     assert "measured, 128 images" in summary

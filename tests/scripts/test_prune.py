@@ -38,8 +38,8 @@ def test_spread_and_friedman_s_test_are_over_networks():
     expected = scipy.stats.friedmanchisquare(*VALUES.T)
     for test in accuracy["friedman"].values():
         np.testing.assert_allclose([test["statistic"], test["p"]], [*expected])
-    # Friedman's statistic for the ranks 2 4 3 1, 3 4 2 1 and 2 4 3 1, with sums R, is 12 Σ R²/(n k
-    # (k + 1)) - 3 n (k + 1).
+    # For the ranks 2 4 3 1, 3 4 2 1 and 2 4 3 1, with sums R, Friedman's statistic is
+    # 12 Σ R²/(n k (k + 1)) − 3 n (k + 1).
     ranks = np.array([7, 12, 8, 3])
     by_hand = 12 * (ranks**2).sum() / (3 * 4 * 5) - 3 * 3 * 5
     np.testing.assert_allclose(accuracy["friedman"]["pruned"]["statistic"], by_hand)
@@ -246,7 +246,8 @@ def test_the_page_shows_the_layers_one_at_a_time_if_they_were_measured():
     assert "One layer at a time" not in prune_page.render(run)
     run["sensitivity"] = {"ratios": [0.5, 0.9], "accuracy": {"a": [0.9, 0.5], "b": [0.8, 0.123]}}
     page = prune_page.render(run)
-    assert page.count("One layer at a time") == 2  # the title is in the contents and a heading
+    # The title is in the list of contents, and above its section.
+    assert page.count("One layer at a time") == 2
     assert "12.3" in page
 
 
@@ -312,7 +313,8 @@ def test_the_networks_of_a_run_and_of_a_file_are_pruned(made_up_run, tmp_path, m
     data = {"name": "mnist", "classes": 10, "shape": [28, 28, 1], "train": 20, "test": 1}
     settings = dataclasses.asdict(recipe) | {"vmapped_seeds": 1, "images": 20, "data": data}
     (run / "recipe.json").write_text(json.dumps(settings | {"init_from": "abc"}))
-    (run / "results.json").touch()  # a run that started from another run's weights must be complete
+    # A run that started with the weights of another run must be complete before it is pruned.
+    (run / "results.json").touch()
     prune.main(Options(run, out=tmp_path / "out"))
     assert loaded.pop() == ("mnist", None, None)
     prepared, measured = asked

@@ -66,7 +66,7 @@ def test_accuracies_are_of_the_network_of_their_stage_and_step(tmp_path):
     done: list[str] = []
     again: Any = network_of(done=done)
     assert pruned.prune_by(again, "l2", plan, tmp_path / "l2-0") == found
-    assert not done  # the results are read from the folder instead
+    assert not done  # nothing is done again, because the results are in the folder
 
 
 def test_an_interrupted_step_is_made_again_and_earlier_steps_are_not(tmp_path):
@@ -101,7 +101,8 @@ def test_the_channels_with_the_lowest_scores_are_removed(criterion, tmp_path):
         scores = np.linalg.norm(kernel, int(criterion[1]), axis=1)
     elif criterion == "gm":  # the sum of the distances to all filters
         scores = np.linalg.norm(kernel[:, None] - kernel[None], axis=2).sum(1)
-    # Fermat: the distance to the geometric median, which Weiszfeld's iteration finds
+    # For Fermat, the score is the distance to the geometric median, which Weiszfeld's iteration
+    # finds.
     else:
         point = kernel.mean(0)
         for _ in range(2000):
@@ -144,8 +145,8 @@ def three_layers():
         ({}, (4, 4)),
         ({"exclude": ("b",)}, (4, 8)),
         ({"exclude": ("a",)}, (8, 4)),
-        # a score is divided by the layer's mean score, which gives about 1/2 for seven filters of
-        # `a`
+        # Each score is divided by the mean score of its layer, which gives approximately 1/2 for
+        # seven filters of `a`.
         ({"scope": "globally"}, (1, 7)),
         ({"scope": "globally", "min_channels": 3}, (3, 7)),
         ({"scope": "globally", "round_to": 2}, (2, 8)),

@@ -96,8 +96,8 @@ def test_group_norm_has_groups_or_channels_of_a_group(changes, groups, key):
     x = 3e-3 * jax.random.normal(key, (2, 5, 8), jnp.float32)
     parts = np.asarray(x, float).reshape(2, 5, groups, 8 // groups)
     centered = parts - parts.mean((1, 3), keepdims=True)
-    # PyTorch and the papers have an epsilon of 1e-5, which matters here, because the variance is
-    # about as small.
+    # PyTorch and the papers have an epsilon of 1e-5. It matters here, because the variance has
+    # nearly the same size.
     expected = centered / np.sqrt(parts.var((1, 3), keepdims=True) + 1e-5)
     np.testing.assert_allclose(layer(x), expected.reshape(2, 5, 8), rtol=1e-3, atol=1e-5)
 

@@ -158,7 +158,7 @@ def test_random_scores_are_uniform_and_independent_between_groups_and_draws():
     for scores in four:
         assert scipy.stats.kstest(scores, "uniform").pvalue > 1e-4
     correlations = np.corrcoef(four)[np.triu_indices(4, 1)]
-    assert abs(correlations).max() < 5 / 2000**0.5  # five standard errors
+    assert abs(correlations).max() < 5 / 2000**0.5  # the limit is five standard errors
 
 
 def test_a_repair_has_the_processor_time_and_the_memory_that_it_adds(monkeypatch):
@@ -203,7 +203,8 @@ def test_every_draw_repairs_with_its_own_images_and_a_second_run_with_what_is_le
         (repair, choice, ratio, draw, list(range(4 * draw, 4 * draw + 4)))
         for draw in range(2)
         for ratio in (0.25, 0.5)
-        for repair in ("folded", "scaled")  # `LAST` has the second
+        # The repair "scaled" is in `LAST`, so it is measured after "folded".
+        for repair in ("folded", "scaled")
         for choice in ("l1", "greedy")
     ]
     assert made == expected
@@ -301,7 +302,7 @@ def test_images_are_cropped_after_padding_and_half_are_flipped_from_left_to_righ
     assert len(places) == 60
     rows, columns, flips = map(np.array, zip(*places, strict=True))
     assert set(rows) == set(columns) == set(range(9))
-    assert 0.3 < flips.mean() < 0.7  # three standard errors
+    assert 0.3 < flips.mean() < 0.7  # 0.5 ± three standard errors
 
 
 def test_a_recalibrated_small_network_is_as_recorded(small_network):

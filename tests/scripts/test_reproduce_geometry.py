@@ -103,7 +103,7 @@ def test_figure_2_resumes_after_its_last_network(as_users_have_it, monkeypatch, 
     images, path, started = random_images(), tmp_path / "figure_2.json", []
     options: dict[str, Any] = {"depths": (0, 2), "steps": 3, "runs": 2}
     pixels = images.x_train.reshape(len(images.x_train), -1)
-    pixels = (pixels - pixels.min()) / np.ptp(pixels)  # in [0, 1]
+    pixels = (pixels - pixels.min()) / np.ptp(pixels)  # the pixels lie in [0, 1]
 
     def run(key, x, y, *, start, hl, steps):
         np.testing.assert_allclose(x, pixels, atol=1e-5)
@@ -116,7 +116,7 @@ def test_figure_2_resumes_after_its_last_network(as_users_have_it, monkeypatch, 
     with pytest.raises(KeyboardInterrupt):
         depth.measure(images, **options, path=path)
     resumed = depth.measure(images, **options, path=path)
-    # the interrupted network runs again
+    # The network that was interrupted runs again.
     assert started[4:7] == [("batch_norm", 0), *[("batch_norm", 2)] * 2]
     assert len(started) == 16 + 1
     assert resumed == depth.measure(images, **options)
@@ -277,7 +277,8 @@ def test_a_network_of_figure_2_is_ranked_before_training_and_judged_after_it(
     least = {"batch_norm": 0.9, "batch_norm_sgd": 0.5, "he": 0.2, "default": 0.12}
     assert accuracy > least[start]
     untrained, _, _ = run(key, x, y, start=start, hl=1, steps=1)
-    assert untrained < accuracy or start == "default"  # PyTorch's default weights do not learn
+    # With PyTorch's default weights, the network does not learn.
+    assert untrained < accuracy or start == "default"
 
 
 def test_ranks_are_of_the_first_weights_and_the_accuracy_of_the_last(
@@ -300,7 +301,7 @@ def test_ranks_are_of_the_first_weights_and_the_accuracy_of_the_last(
     x = np.random.default_rng(0).standard_normal((30, 4)).astype(np.float32)
     y = np.arange(30, dtype=np.int32) % 3
 
-    @jax.jit  # all in one program, to save time
+    @jax.jit  # a single program saves time
     def run(key, x, y):
         weights, batches, sample = jax.random.split(key, 3)
         first = jax.random.randint(jax.random.split(batches, 2)[0], (5,), 0, 30)

@@ -96,7 +96,8 @@ def test_the_page_asks_nothing_of_anyone(page):
     outside = [link for link in Outline(page).links if not link.startswith("#")]
     cited = [paper.url for paper in papers()]
     assert sorted(outside) == sorted(["data:,", "results.json", *cited])
-    assert page.count("http") == len(cited)  # all links are citations, so the page loads nothing
+    # All links that leave the page are citations, so the page loads nothing.
+    assert page.count("http") == len(cited)
     assert "@import" not in page
     assert "<script" not in page
 

@@ -28,7 +28,7 @@ def test_a_browser_shows_every_figure(page, tmp_path, width, height, dark):
         assert 0 <= figure["left"] < figure["right"] <= width, figure
         assert figure["height"] > 100, figure
         assert figure["marks"] > 10, figure
-        assert figure["text"] >= 9.5, figure  # large enough to read
+        assert figure["text"] >= 9.5, figure  # the text is large enough to read
     colours = {seen["paper"], *(figure["colour"] for figure in seen["figures"])}
     assert len(colours) == 2
 

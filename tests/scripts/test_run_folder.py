@@ -319,7 +319,8 @@ def test_a_folder_in_use_is_refused_by_the_process_that_uses_it(tmp_path):
                 InputError, match=r"--out must not be removed during a run; .*run was re"
             ):
                 check()
-            (tmp_path / "run").mkdir(exist_ok=True)  # another run creates the folder
+            # This simulates another run that creates the folder.
+            (tmp_path / "run").mkdir(exist_ok=True)
             (tmp_path / "run" / files.LOCK).touch()
     with files.in_use(tmp_path / "run"):
         pass

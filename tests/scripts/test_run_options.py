@@ -44,11 +44,11 @@ def test_a_group_of_the_batch_is_on_neighbouring_devices_or_a_part_of_one(
     ("shape", "shard", "expected"),
     [
         ((64, 64, 3), False, P()),
-        ((32, 512), True, P(None, "data")),  # the longest axis
+        ((32, 512), True, P(None, "data")),  # the longest axis is sharded
         ((512, 32), True, P("data", None)),
         ((4098, 64), True, P(None, "data")),  # Four does not divide the longest axis.
         ((2, 4094), True, P()),  # Four divides no axis.
-        ((4, 512), True, P()),  # Fewer elements than MIN_SHARDED_SIZE.
+        ((4, 512), True, P()),  # The array has fewer elements than MIN_SHARDED_SIZE.
     ],
 )
 def test_a_state_is_sharded_along_its_longest_axis_that_divides(shape, shard, expected):
@@ -167,7 +167,7 @@ def test_the_norm_of_the_odd_point_is_beside_the_mean_of_the_others(monkeypatch,
     assert found["index"] == 2
     np.testing.assert_allclose(found["norm_ratio"], [3 / 1.5, 12 / 3], rtol=1e-6)
     assert found["angle_degrees"] == pytest.approx(90)
-    # a spread of 90 degrees is no cluster
+    # Samples with a spread of 90 degrees are no cluster.
     assert found["spread_degrees"] == pytest.approx(90)
     assert not found["is_odd"]
 

@@ -148,7 +148,7 @@ def test_pairs_are_drawn_as_they_are_named(monkeypatch):
         x, y = map(np.asarray, case.draw(jax.random.key(1), count))
         assert x.shape == y.shape
         if not case.name.startswith("Gaussians"):
-            # the only case that is not Gaussian: U(5, 10) and U(0, 2.5)
+            # Only this case is not Gaussian. Its samples are uniform on [5, 10] and on [0, 2.5].
             assert (float(x.min()) > 5, float(x.max()) < 10) == (True, True)
             assert (float(y.min()) > 0, float(y.max()) < 2.5) == (True, True)
             assert case.distance == 7.5 - 1.25
@@ -160,7 +160,7 @@ def test_pairs_are_drawn_as_they_are_named(monkeypatch):
         error = 5 / count**0.5
         assert abs(float(x.mean())) < error / dims**0.5
         assert abs(float(x.std()) - 1) < error / dims**0.5
-        centre = shift / dims**0.5  # the shift of each coordinate
+        centre = shift / dims**0.5  # each coordinate is shifted by this number
         assert abs(float(y.mean()) - centre) < scale * error / dims**0.5
         assert abs(float((y - centre).std()) - scale) < scale * error / dims**0.5
         if scale == 2:

@@ -61,7 +61,7 @@ def test_shift_per_rate_is_of_the_whole_set(results):
             exact_of(r, "whole set")[epochs].mean() / rate for r in runs_of(results, **GROUP)
         ]
         np.testing.assert_allclose(found["values"], expected)
-    # At a constant rate, the shift per rate would say nothing that the shift does not say.
+    # At a constant learning rate, the shift divided by the rate adds no information to the shift.
     assert {record["schedule"] for record in results["findings"]["per_rate"]} == {"drops"}
 
 

@@ -67,7 +67,7 @@ def test_a_setting_is_summed_up_over_layers_and_then_over_seeds():
     )
     assert found["before"]["ks"]["values"] == [2, 6]
     assert found["before"]["ks"]["stderr"] == pytest.approx(2)
-    assert found["before"]["shape"]["mean"] == 8  # made up as twice `ks`
+    assert found["before"]["shape"]["mean"] == 8  # `row` makes `shape` twice as large as `ks`
     assert found["before"]["layers"] == 4
     assert found["before"]["fails"]["normal"] == 3
     assert found["before"]["fails"]["spherical"] == 1

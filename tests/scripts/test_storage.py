@@ -41,7 +41,7 @@ def test_a_path_is_local_or_of_a_bucket(tmp_path):
     with pytest.raises(InputError, match="this option must be local; got s3://mine/a"):
         storage.local("s3://mine/a")
     with pytest.raises(InputError, match="a path must not be empty"):
-        storage.local("")  # `--out "$OUT"` if OUT is not set
+        storage.local("")  # `--out "$OUT"` gives this if OUT is not set
 
 
 @pytest.mark.parametrize("text", ["ftp://mine/a", "gs://", "gs:///a", "file://host/a", "://a"])
@@ -192,7 +192,7 @@ def test_images_of_a_bucket_are_copied_once(scheme, objects, tmp_path, monkeypat
     assert found.x_train.tobytes() == local.x_train.tobytes()
     copies = {path: path.stat().st_ctime_ns for path in tmp_path.rglob("*") if path.is_file()}
     assert len(copies) == len(list((remote / "digits" / "1.0.0").iterdir()))
-    assert all(scheme in path.parts for path in copies)  # gs and s3 may both have a bucket `mine`
+    assert all(scheme in path.parts for path in copies)  # gs and s3 can both have a bucket `mine`
     for content in (b"cut short", bytes(10**6)):
         next(iter(copies)).write_bytes(content)
         assert datasets.load("digits", remote).y_test.tobytes() == local.y_test.tobytes()

@@ -37,7 +37,8 @@ CHOICES = (
     "side",
     "fails",
 )
-ATTACK = "\x1b]0;owned\x07 b\u202egnp\u2028 <script>"  # short, without a formula
+# A shorter text than HOSTILE, without a formula.
+ATTACK = "\x1b]0;owned\x07 b\u202egnp\u2028 <script>"
 SHOWN = "[bold]x[/red]:smile: a\\x1b]0;owned\\x07 b\\u202egnp\\u2028 <script>c</script> $\\frac{"
 CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f\u2028\u202e]")
 
@@ -150,7 +151,7 @@ def test_printable_texts_stay_as_they_are():
     assert texts.html("a < b\n& c") == "a &lt; b\n&amp; c"
 
 
-# modules that may print or escape texts
+# Only these modules are allowed to print or escape texts.
 HOMES = ("cli.py", "progress.py", "texts.py")
 
 

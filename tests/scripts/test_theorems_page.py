@@ -108,7 +108,7 @@ def ratio_variance(n):
     ("name", "lines"),
     [
         (
-            "unbounded",  # for inputs R and -R, with α = 1/2
+            "unbounded",  # the inputs are R and -R, and α is 1/2
             {
                 "Equation 10": lambda r: 2 * (1 + r) / 2,
                 "Equation 9": lambda r: 2 * r / ((r + 1) / 2),
@@ -260,7 +260,7 @@ def test_the_outcome_of_a_check_is_said_and_coloured(form, holds, recorded, clai
 
 
 def test_each_choice_of_the_filter_hides_all_other_cards(claims, tmp_path):
-    claims = claims[::3]  # to save time
+    claims = claims[::3]  # a third of the claims saves time
     text = theorem_page.render(made_up_settings() | {"claims": claims, "curves": {}}, tmp_path)
     ids = re.findall(r'<input type="radio" name="\w+" id="([^"]*)"', text)
     assert len(set(ids)) == len(ids)
@@ -298,10 +298,10 @@ def test_a_browser_shows_figures_and_folded_cards(page, tmp_path, width, height,
     assert len(seen["figures"]) == len(HIGHLIGHTS)
     for figure in seen["figures"]:
         assert figure["height"] > 100, figure
-        assert figure["text"] >= 9.5, figure  # large enough to read
+        assert figure["text"] >= 9.5, figure  # the text is large enough to read
     assert len(seen["cards"]) == len(ALL)
     assert not any(card["open"] for card in seen["cards"])
-    if width == 390:  # on a phone, the figures take at most two windows
+    if width == 390:  # on a phone, the figures fill at most two windows
         assert seen["cards"][0]["top"] < 2 * height
 
 

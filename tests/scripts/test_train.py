@@ -64,8 +64,8 @@ def restored(one, folder):
 
 def test_a_run_interrupted_at_any_step_ends_with_the_same_bits(one, tmp_path):
     whole = train_one(one, tmp_path / "whole")
-    # Epochs have four steps: 1 is the first step of the run, 4 the last step of an epoch, 7 a step
-    # inside an epoch, and 11 the last but one step of the run.
+    # An epoch has four steps. Step 1 is the first step of the run, step 4 is the last step of an
+    # epoch, step 7 is inside an epoch, and step 11 precedes the last step of the run.
     for step in (1, 4, 7, 11):
         with pytest.raises(StoppedError):
             train_one(one, tmp_path / f"{step}", View(interrupt_after=step))
@@ -103,7 +103,7 @@ def test_eight_devices_have_the_losses_of_one(one, images, shard_state, monkeypa
     states = [p.init_state((0,)) for p in (one, eight)]
     spread = [not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(states[1].params)]
     assert any(spread) == shard_state
-    for step in range(4):  # later steps amplify rounding without bound
+    for step in range(4):  # more steps would amplify rounding errors without bound
         pairs = zip((one, eight), states, strict=True)
         states = [p.advance(s, p.batches((0,), 0, 0), (0,), 1) for p, s in pairs]
         np.testing.assert_allclose(float(states[1].loss), float(states[0].loss), rtol=1e-5)
@@ -118,7 +118,8 @@ def test_each_device_computes_its_part_of_a_batch(images):
     assert "all-reduce" not in program_text(SMALL, 1)
     text = program_text(replace(SMALL, accumulate=2, augment=True), 8)
     assert "all-reduce" in text
-    assert "f32[1,24]" in text  # layer 1 of one image at a time: 16 images / 2 parts / 8 devices
+    # Each device computes layer 1 of one image at a time: 16 images / 2 parts / 8 devices = 1.
+    assert "f32[1,24]" in text
 
 
 @pytest.mark.parametrize(

@@ -128,8 +128,8 @@ def test_a_trained_model_is_compared_and_pruned(tmp_path):
     for row in rows.values():
         assert row["mean"] == pytest.approx(np.mean(row["perplexity"]))
         error = abs(row["perplexity"][0] - row["perplexity"][1]) / 2
-        assert row["stderr"] == pytest.approx(error, abs=1e-8)  # Nine digits are written.
-    assert rows["magnitude", "none"]["stderr"] == 0  # Magnitude has no randomness.
+        assert row["stderr"] == pytest.approx(error, abs=1e-8)  # The file has nine digits.
+    assert rows["magnitude", "none"]["stderr"] == 0  # Magnitudes are not random.
     starts = ("", "least squares, ")
     for text in ("once on the text", "5% of an epoch"):
         found = [rows["reconstruction", start + text]["perplexity"] for start in starts]
@@ -159,7 +159,8 @@ def test_the_exported_model_gives_the_logits_that_were_trained(tmp_path):
     assert prune_lm.Options().model.name == "model"
     (tmp_path / "text.txt").write_text("\u00e9 a", encoding="utf-8")
     read = tokens_of.read(tmp_path / "run" / "model", tmp_path / "text.txt", 256)
-    assert bytes(read.tolist()) == "\u00e9 a".encode()  # read without the package `tokenizers`
+    # The text was read without the package `tokenizers`.
+    assert bytes(read.tolist()) == "\u00e9 a".encode()
 
 
 def test_a_whole_epoch_has_every_piece_of_the_text_once(monkeypatch):

@@ -146,7 +146,8 @@ def test_evaluating_alone_prints_the_accuracies_and_trains_nothing(run, capsys, 
     said = capsys.readouterr().out
     for seed in (0, 1):
         (line,) = read_lines(run / f"seed-{seed}" / "metrics.jsonl")
-        assert re.search(rf" {seed} │ +11 │ +{100 * line['accuracy']:.2f} ", said)  # 11 steps
+        # The run has 11 steps.
+        assert re.search(rf" {seed} │ +11 │ +{100 * line['accuracy']:.2f} ", said)
     assert "top-1, %" in said
     assert sorted(path for path in run.rglob("*") if path.is_file()) == before
     with pytest.raises(InputError, match=r"needs a run with a checkpoint; .* has none"):

@@ -55,7 +55,7 @@ def test_a_run_of_one_chunk_starts_no_trace(tmp_path):
     trainer: Any = SimpleNamespace(total_steps=4)
     view: Any = SimpleNamespace(log=pytest.fail)
     loop.Profiling(trainer, tmp_path, view)(chunk(4))
-    with pytest.raises(RuntimeError):  # no trace has started
+    with pytest.raises(RuntimeError):  # this call fails, because no trace was started
         jax.profiler.stop_trace()
 
 
@@ -234,7 +234,8 @@ def test_channels_are_standardized_by_their_own_moments_of_the_training_images(
     given = datasets._read("made", tmp_path / "2.0.0", moments)
     expected = (x_test / 255 - moments[0]) / moments[1]
     np.testing.assert_allclose(given.x_test, expected, rtol=1e-4, atol=1e-5)
-    assert given.pixels == found.pixels  # the checksum of pixels before standardization
+    # `pixels` is a checksum of the pixels before standardization.
+    assert given.pixels == found.pixels
 
 
 def test_training_crops_are_anywhere_in_the_image_and_flips_are_mirrors():
@@ -301,7 +302,8 @@ def test_the_two_newest_checkpoints_remain_with_their_own_arrays_and_notes(tmp_p
         for step, state in states.items():
             notes.append({"step": step})
             saved.save(step, state, notes)
-        saved.save(9, states[2], "of another state")  # ignored: this step has a checkpoint
+        # This call does nothing, because step 9 already has a checkpoint.
+        saved.save(9, states[2], "of another state")
         notes.append("later")
     assert sorted(path.name for path in (tmp_path / "c").iterdir() if path.name.isdigit()) == [
         "5",

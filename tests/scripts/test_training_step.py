@@ -95,7 +95,7 @@ def test_every_part_of_every_step_has_a_key_of_its_own_and_counts_once(monkeypat
             state = take(state, (), seed)
             losses.append(float(state.loss))
     assert len(keys) == len({*map(tuple, keys)}) == 2 * 3 * 2
-    # The mean losses of the steps are 1.5 and 3.5, 5.5 and so on; each epoch adds up its own.
+    # The steps have the mean losses 1.5, 3.5, 5.5, …. The state adds up the losses of one epoch.
     assert losses == [1.5, 1.5 + 3.5, 5.5, 7.5, 7.5 + 9.5, 11.5]
 
 

@@ -40,7 +40,7 @@ def run(out: Path) -> tuple[int, str]:
     return 0, said.getvalue()
 
 
-# functions whose results all runs share, so that each result is computed only once
+# All runs share the results of these functions, so each result is computed only once.
 CACHED = ((trainer, "Trainer"), (Trainer, "lower"), (datasets, "load"))
 
 

@@ -24,7 +24,7 @@ def begin(folder: Path = FOLDER) -> Path:
     kept.mkdir(parents=True, exist_ok=True)
     run = Path(tempfile.mkdtemp(prefix="run-", dir=folder))
     for program in kept.iterdir():
-        with suppress(FileNotFoundError):  # another run has just removed the file
+        with suppress(FileNotFoundError):  # another run can remove the file in the meantime
             os.link(program, run / program.name)
     return run
 
@@ -40,7 +40,7 @@ def end(run: Path, most_bytes: int = MOST_BYTES) -> None:
         elif not place.exists() and _is_whole(program):
             program.rename(place)
     shutil.rmtree(run)
-    for left in run.parent.glob("run-*"):  # folders of killed runs
+    for left in run.parent.glob("run-*"):  # a killed run leaves its folder behind
         if left.stat().st_mtime < time.time() - DAY:
             shutil.rmtree(left, ignore_errors=True)
 

@@ -8,7 +8,7 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 CLASSES = 3
-SIZES = ((40, 60), (60, 40), (48, 48), (37, 52))  # height, width
+SIZES = ((40, 60), (60, 40), (48, 48), (37, 52))  # the height and the width of each image
 
 
 def pictures(count: int, seed: int) -> list[tuple[np.ndarray, int]]:

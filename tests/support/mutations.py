@@ -50,7 +50,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, mutation: Mutation) -> None:
                 monkeypatch.setattr(module, attribute, wrong)
                 places += 1
     assert places, f"no module has {mutation}"
-    jax.clear_caches()  # removes programs of the unmutated function
+    jax.clear_caches()  # removes compiled programs that contain the unmutated function
 
 
 def unnoticed(

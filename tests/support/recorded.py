@@ -34,7 +34,7 @@ def assert_as_recorded(name: str, result: Any, *, rtol: float = 1e-4, atol: floa
 
 
 CHANGING = ("seconds", "date", "command", "environment")
-LONGEST = 72  # largest number of characters of the JSON text of an array that is recorded whole
+LONGEST = 72  # an array is recorded whole if its JSON text has at most 72 characters
 
 
 def condense(value: Any, *left_out: str) -> Any:

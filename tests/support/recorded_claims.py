@@ -10,7 +10,7 @@ from geometry.claims._findings import Finding
 from tools.results import ROOT
 
 STANDARD_ERRORS = 6.0  # The tolerance, in standard errors of the difference of two estimates.
-ROUNDING = 1e-3  # The relative tolerance of computed values, many of which are float32.
+ROUNDING = 1e-3  # The relative tolerance of computed values. Many values are float32.
 
 
 @cache

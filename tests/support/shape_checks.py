@@ -13,7 +13,7 @@ from jaxtyping import _import_hook
 class _Arrays(_import_hook.JaxtypingTransformer):
     """Does not check functions without arrays, nor functions inside functions."""
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:  # noqa: N802, ast's
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:  # noqa: N802, named by ast
         inside = any(isinstance(parent, ast.FunctionDef) for parent in self._parents)
         if inside or not _has_arrays(node):
             return node

@@ -34,7 +34,7 @@ class Call:
         self.function, self.arguments = function, arguments
 
 
-Python: Any = pickle._Pickler  # pyright: ignore  # unlike the one in C, it can be extended
+Python: Any = pickle._Pickler  # pyright: ignore  # the pickler in C cannot be extended
 
 
 class Pickler(Python):

@@ -12,7 +12,7 @@ OLD = {"a": [1.0, 2.0], "text": "loss 0.51 after 3 epochs", "flag": True, "none"
     "change",
     [
         {"a": [1.00001, 2.0]},
-        {"text": "loss 0.52 after 3 epochs"},  # 0.51, changed by one unit of the last digit
+        {"text": "loss 0.52 after 3 epochs"},  # the last digit of 0.51 changes by one
         {"a": [1, 2.0]},
     ],
 )

@@ -27,7 +27,8 @@ EVERY = results.results()
 
 
 def test_every_file_of_results_is_one_result():
-    kept = results.FOLDER / "theorems" / "compiled"  # programs for a resumed run; Git ignores them
+    # This folder has programs for a resumed run. Git ignores it.
+    kept = results.FOLDER / "theorems" / "compiled"
     files = [p for p in results.FOLDER.rglob("*") if p.is_file() and kept not in p.parents]
     untracked = ("index.html", ".in-use", "measured.json")
     assert {p for p in files if p.name not in untracked} == {
@@ -176,7 +177,8 @@ def test_numbers_were_made_with_the_options_that_their_command_has_now(name, lea
         name.replace(" ", "_"): value
         for part in parts
         for name, value in part.items()
-        if name not in ("devices", "evaluations", "layers", "figure_2")  # names of results
+        # These names are not options, but results.
+        if name not in ("devices", "evaluations", "layers", "figure_2")
     }
     options = given(content["command"])
     shared = {name: recorded[name] for name in options if name in recorded}

@@ -115,7 +115,8 @@ def test_networks_are_run_once_a_failure_is_named_and_the_others_go_on(made_up, 
     jobs = [Job(networks[name], seeds) for seeds in (1, 2) for name in "abc"]
     failed = results_long.run_all(jobs, workspace, 600.0, Interruption())
     assert failed == {"b": "failed with status 1; error: no b"}
-    made_up["a"] = made_up["c"] = "1 / 0"  # finished jobs do not run again
+    # A new run would fail, but finished jobs do not run again.
+    made_up["a"] = made_up["c"] = "1 / 0"
     assert results_long.run_all(jobs, workspace, 600.0, Interruption()) == failed
     rows = results_long.write([*networks.values()], workspace, failed)
     assert rows[0] == ["Table a", "99 %", "7 %", "made up", "0 of 2 seeds"]

@@ -42,7 +42,7 @@ def either(p, x):
 
 def modulated(p, x):
     """A layer whose weights are scaled along their input axis by a function of the input."""
-    style = 1 + x.reshape(len(x), -1, x.shape[-1]).mean(1) @ p["a"]  # (batch, c)
+    style = 1 + x.reshape(len(x), -1, x.shape[-1]).mean(1) @ p["a"]  # the shape is (batch, c)
     w = style[:, :, None] * p["w"][None]
     w = w * lax.rsqrt(jnp.square(w).sum(1, keepdims=True) + 1e-3)
     return jnp.einsum("b...c,bcn->b...n", x, w)
