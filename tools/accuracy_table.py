@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-LEVEL = 0.95  # confidence of all intervals of a table together, by Bonferroni's correction
+LEVEL = 0.95  # the confidence level of all intervals together, by Bonferroni's correction
 NAMES = {
     "batch_norm": "batch norm",
     "unitized": "unitized",

@@ -107,7 +107,7 @@ def attempted(path: Path, size: int) -> tuple[float, int, str]:
     resource.setrlimit(resource.RLIMIT_CPU, (5, 5))
     space = memory("VmSize") + 2 * (MEMORY + TIMES * size)
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
-    Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current memory
+    Path("/proc/self/clear_refs").write_text("5")  # this resets the peak to the current memory
     before, start, said = memory("VmRSS"), time.process_time(), ""
     try:
         weights = load(path, dense=True, vectors=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 SEEDS = (1, 3, 5)
-PRUNED_SEEDS = 3  # number of seeds for each network that is pruned later
+PRUNED_SEEDS = 3  # the number of seeds for each network that is pruned later
 GROUPS = (1, 2, 4, 8, 16)
 
 

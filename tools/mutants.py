@@ -47,8 +47,10 @@ from rich.table import Table
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = {name: ROOT / name for name in ("jaxnorm", "pruning", "geometry", "scripts")}
-MOST_FILES = 3  # Largest number of test files for a module, and for its commands.
-MOST_TESTS = 100  # Largest number of recorded tests that run for a line, before whole test files.
+MOST_FILES = 3  # The largest number of test files for a module, and for the module's commands.
+# Whole test files run after the tests that are recorded for a line. At most this number of recorded
+# tests run.
+MOST_TESTS = 100
 CLAIMS = "scripts/claims"  # `OUTCOMES` tests each module in `CLAIMS`.
 OWN_CLAIMS = f"{CLAIMS}/own"
 OUTCOMES = "tests/geometry/test_claims.py::test_outcomes_of_a_module_are_as_recorded"
@@ -419,7 +421,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.list:
         chosen = [m for path in options.list for m in listed(path) if options.path in str(m.path)]
-        # shuffled, so that an interrupted run has a random sample of the list
+        # The list is shuffled, so that an interrupted run has tried a random sample.
         random.Random(options.seed).shuffle(chosen)
     else:
         chosen = [m for name in options.package for m in sampled(name, options)]

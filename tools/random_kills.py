@@ -43,10 +43,11 @@ COMMANDS = {
 }
 TIMES = {"command", "date", "seconds", "images_per_second", "tracker_seconds", "timings"}
 TIMES |= {"waiting_for_data"}
-# the number of bytes of a pruned network's files, which varies because the files contain times
+# The number of bytes of a pruned network's files varies, because the files contain times.
 TIMES |= {"checkpoint"}
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-# Allowed exit statuses: the command handled the signal, was ended by it, or had already ended.
+# The allowed exit statuses. The command handled the signal, was ended by the signal, or had already
+# ended.
 STATUSES = {
     signal.SIGKILL: {-signal.SIGKILL, 0},
     signal.SIGTERM: {143, -signal.SIGTERM, 0},

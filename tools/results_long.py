@@ -34,9 +34,9 @@ from tools import long_plan
 from tools.long_plan import PRUNED_SEEDS, Job, Network
 from tools.results import HOUR, ROOT
 
-# Seconds between two polls of a command, and seconds within which the command must save its state.
+# A command is polled every TICK seconds, and must save its state within GRACE seconds of a signal.
 TICK, GRACE = 0.5, 600.0
-PR_SET_PDEATHSIG = 1  # from linux/prctl.h
+PR_SET_PDEATHSIG = 1  # the value from linux/prctl.h
 HEAD = ("table or figure", "printed", "ours", "differs", "status")
 
 

@@ -47,7 +47,7 @@ CI = (
     "tests/scripts/test_faults.py::test_kills_at_random_moments_change_nothing[train]",
     "tests/scripts/test_paired_runs.py::test_an_interrupted_run_ends_with_the_same_bits",
 )
-# Slow tests whose names begin with an entry of `CI`, but which take minutes.
+# These tests take minutes, so they are not in CI, although their names begin with entries of `CI`.
 NOT_CI = (
     "tests/pruning/test_generalized.py::test_false_alarms_are_as_rare_as_stated",
     "tests/pruning/test_hostile_files.py::test_two_thousand_damaged_and_a_hundred_crafted",

@@ -31,9 +31,9 @@ PRIMITIVES = {
     *("div", "dot_general", "gather", "mul", "neg", "pad", "reduce_sum", "reshape", "rsqrt"),
     *("select_n", "slice", "sqrt", "squeeze", "sub", "transpose"),
 }
-MAX_NAMES = 45  # largest number of public names in a package's own namespace
+MAX_NAMES = 45  # the largest number of public names in a package's own namespace
 
-# Private words that must not be names, and the field's word for each.
+# Words that must not be names, and for each word the term of the field.
 DIALECT = {
     "fence": "optimization_barrier",
     "fenced": "optimization_barrier",
@@ -80,7 +80,7 @@ PHRASES = {
 
 
 class Module(NamedTuple):
-    name: str  # full name, as in an import
+    name: str  # the full name, as in an import
     path: Path
     text: str
     tree: ast.Module

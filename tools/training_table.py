@@ -32,7 +32,7 @@ HEADER = (
 SMALL, LARGE = "v5e:4x4", "v5e:16x16"
 
 
-# model, normalization, images per chip and topology of a training step
+# The model, the normalization, the number of images per chip, and the topology.
 Cell = tuple[str, str, int, str]
 CELLS: list[Cell] = [
     (model, normalization, images, topology)

@@ -29,7 +29,7 @@ from pruning.channels import Executable, compiled_cycles, compiled_flops
 OUT = Path(__file__).parents[1] / "docs/results/compiled/widths.json"
 WIDTH, CHANNELS, SHAPE = 256, 1024, (64, 14, 14, 1024)
 WIDTHS = range(112, WIDTH + 1, 16)
-MARGIN = 0.02  # share of the cost that a useful width must save
+MARGIN = 0.02  # a useful width must save at least this share of the cost
 
 
 def block(params: Any, x: jax.Array) -> jax.Array:
@@ -75,7 +75,7 @@ def rows(topology: str) -> list[dict[str, float]]:
     device = compile_only.compile_only_devices(topology)[0]
     placed = partial(compile_only.place, sharding=SingleDeviceSharding(device))
     params, x = placed((shapes(), jax.ShapeDtypeStruct(SHAPE, jnp.bfloat16)))
-    # the second group, which is the outputs of `reduce` and the inputs of `window`
+    # The channels of the second group are the outputs of `reduce` and the inputs of `window`.
     _, group = pruning.coupled_channels(block, params, x)
     found: list[dict[str, float]] = []
 
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--topology", nargs="+", default=["v5e:2x2", "h100"])
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
-    # `cli.provenance` makes JAX use a device, so all programs are compiled before.
+    # `cli.provenance` makes JAX use a device, so all programs are compiled before this call.
     chips = {topology: rows(topology) for topology in given.topology}
     run = cli.provenance(__file__) | {"seconds": cli.seconds(), "seeds": None, "chips": chips}
     files.write_results(given.out, run)

@@ -25,8 +25,8 @@ from experiments import signals
 from experiments.texts import printable
 
 START = time.monotonic()
-# The smallest limit on the address space that a command accepts, in bytes. The smallest training
-# run needs 2.6 GB of address space.
+# If the system limits the address space of a process, a command needs a limit of at least this
+# number of bytes. The smallest training run needs 2.6 GB of address space.
 ADDRESS_SPACE = 4 * 2**30
 LIBRARIES = ("jaxnorm", "jax", "flax", "optax", "orbax-checkpoint")
 
@@ -79,7 +79,7 @@ def ending(again: str = "start again from the beginning") -> Iterator[None]:
             with signals.ctrl_c_ends(f"interrupted; {again}"):
                 yield
         finally:
-            sys.stdout.flush()  # the write raises here if the reader of the pipe has ended
+            sys.stdout.flush()  # this raises BrokenPipeError if the reader of the pipe has ended
     except InputError as error:
         stop(2, f"error: {error}")
     except BrokenPipeError:
@@ -103,7 +103,7 @@ def stop(status: int, line: str) -> NoReturn:
     jax = sys.modules.get("jax")
     if jax and jax.distributed.is_initialized():
         sys.stdout.flush()
-        os._exit(status)  # an ordinary exit would wait for other processes, which may have ended
+        os._exit(status)  # an ordinary exit would wait for other processes, even if they ended
     sys.exit(status)
 
 

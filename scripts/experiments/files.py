@@ -23,11 +23,11 @@ from experiments.cli import InputError, sentence
 Kind = TypeVar("Kind", dict, list)
 
 LOCK = ".in-use"
-WIDTH = 100  # Maximum length of a line that holds more than one record, in characters.
-# A list of at least `CURVE` numbers is a curve. Pages do not quote the numbers of a curve, so a
-# curve is written with fewer digits.
+WIDTH = 100  # The maximum number of characters in a line with more than one record.
+# A list of at least `CURVE` numbers is a curve. Pages do not quote the numbers of a curve, so these
+# numbers are written with fewer digits than other numbers.
 CURVE = 9
-# errors that some network file systems raise when a file is locked
+# Some network file systems raise these errors when a file is locked.
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -157,7 +157,7 @@ def in_use(folder: Path, script: str | None = None) -> Iterator[Callable[[], Non
 def _check_results(folder: Path, command: str) -> None:
     results = read_json(folder / "results.json", dict)
     if results is None:
-        others = ("index.html", "config.json")  # a page has the first file, a model the second
+        others = ("index.html", "config.json")  # a page has index.html, and a model has config.json
         made = next((name for name in others if read_bytes(folder / name) is not None), None)
         other = made and f"{made}, but no results.json"
     else:

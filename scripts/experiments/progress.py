@@ -21,7 +21,7 @@ from rich.text import Text
 
 from experiments.texts import printable
 
-BETWEEN_LINES = 60.0  # smallest number of seconds between two lines
+BETWEEN_LINES = 60.0  # the smallest number of seconds between two lines
 
 
 class Stages:

@@ -105,7 +105,7 @@ class Recipe:
 
 
 _DIGITS = Recipe()
-# The settings of section 4.2 and appendix C of the unitization paper.
+# These settings are from section 4.2 and appendix C of the unitization paper.
 _CIFAR = Recipe(
     dataset="cifar10",
     model="preact20",
@@ -115,7 +115,8 @@ _CIFAR = Recipe(
     running_momentum=0.99,
 )
 _CIFAR100 = replace(_CIFAR, dataset="cifar100")
-# Published speed runs have a learning rate that rises and falls, a large batch and smoothed labels.
+# Published fast training runs have a learning rate that first rises and then falls, large batches,
+# and smoothed labels.
 _SPEED = replace(
     _CIFAR,
     epochs=20,
@@ -133,7 +134,8 @@ _DEEPEST = {"model": "preact164", "batch_size": 64}
 _MNIST = replace(
     _CIFAR, dataset="mnist", model="mlp", momentum=0.0, weight_decay=0.0, augment=False
 )
-# For pruning: VGG with batch norm, Simonyan and Zisserman (2015), and ResNet, He et al. (2016a).
+# These networks are trained for pruning: VGG (Simonyan and Zisserman, 2015) with batch norm, and
+# ResNet (He et al., 2016a).
 _PLAIN = replace(_CIFAR, learning_rate=0.1, drop_factor=10.0, drops=(0.5, 0.75))
 _VGG = replace(_PLAIN, model="vgg16", learning_rate=0.05)
 # In Section 4.3 of the unitization paper, the only augmentation is scale augmentation, and blocks
@@ -153,8 +155,8 @@ _IMAGENET = replace(
 _LARGE = replace(
     _IMAGENET, epochs=90, batch_size=256, learning_rate=0.1, drops=(1 / 3, 2 / 3), drop_factor=10.0
 )
-# A common baseline for ResNet-50: the learning rate and the warm-up of Goyal et al. (2017), with a
-# cosine schedule and label smoothing.
+# This common baseline for ResNet-50 has the learning rate and the warm-up of Goyal et al. (2017),
+# with a cosine schedule and label smoothing.
 _COMPARED = replace(
     _LARGE,
     model="resnet50",
@@ -262,7 +264,7 @@ def has_residual_depth(depth: int) -> bool:
 def family_and_depth(model: str) -> tuple[str, int]:
     """The family of a model, such as preact, and the depth; 0 if the name has no depth."""
     family = model.rstrip("0123456789")
-    digits = model[len(family) :][:9]  # more digits are never a valid depth
+    digits = model[len(family) :][:9]  # a number with more digits is never a valid depth
     return family, int(digits or 0)
 
 

@@ -7,8 +7,8 @@ Only this module escapes texts. Commands print by `say`, `show_table` and `conso
 from html import escape
 from unicodedata import category
 
-# Unicode's categories of control and format characters (such as direction marks), lone surrogates
-# and line separators.
+# Unicode's categories of control characters, format characters (such as direction marks), lone
+# surrogates, line separators and paragraph separators.
 CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 

@@ -14,7 +14,7 @@ from geometry.claims import Claim, Draws, Statistics, Values
 
 claim = partial(Claim, "Batch Normalization Decomposed")
 
-POINTS = 5  # number of samples on the circle
+POINTS = 5  # the number of samples on the circle
 CASES = 200
 # three samples; in the two smallest cells, w · x has opposite signs for the first two samples
 THREE = ((1.0, 0.0), (0.6, 0.8), (-0.3, 0.9))

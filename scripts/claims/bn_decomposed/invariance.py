@@ -77,7 +77,7 @@ def next_layers(key: Key[Array, ""]) -> Statistics:
     y = jax.nn.relu(recenter(x @ w))
     odd, other = jnp.square(y[0]).sum(), jnp.square(y[1]).sum() * (n - 1) ** 2
     cluster = jnp.asarray(SPREAD, jnp.float32)
-    # Item 4 of Theorem 14, with the gain of Theorem 14: (n/((n − 1) `radius`))².
+    # This layer is the layer of Theorem 14, item 4. Its gain is (n/((n − 1) `radius`))².
     radius = jnp.linalg.norm(cluster[0] - cluster[1:].mean(0))
     gain = (n / ((n - 1) * radius)) ** 2
     z = jax.nn.relu(recenter(cluster @ normal(layer_key, 3, WIDTH) * jnp.sqrt(2 * gain / WIDTH)))

@@ -36,7 +36,7 @@ def _(key: Key[Array, ""]) -> Values:
     ]
 
 
-WIDTHS = (16, 64, 256)  # widths of the linear networks
+WIDTHS = (16, 64, 256)  # the widths of the linear networks
 
 
 def rescaled_cosines(key: Key[Array, ""]) -> Statistics:

@@ -268,7 +268,7 @@ def _(key: Key[Array, ""]) -> Cases:
         x = np.array(invariant_batch(n))
         x[1:] += 1e-5 * generator(key).normal(size=(n - 1, 3))
         g = jnp.asarray(x @ x.T)
-        # Theorem 13 has weights of variance 2α/d with the factor α = n²/(n² − 2n + 2).
+        # In Theorem 13, the weights have the variance 2α/d with α = n²/(n² − 2n + 2).
         after = n**2 / (n**2 - 2 * n + 2) * geometry.mean_field_step(g)
         spreads = [_squared_distances(np.asarray(h)) for h in (g, after)]
         yield spreads[1] / spreads[0] - 1

@@ -28,7 +28,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 POINTS, BATCHES = 7, 30
-DEPTH = 600  # deep enough to reach the limits up to rounding
+DEPTH = 600  # at this depth, the limits are reached up to rounding errors
 
 
 class DeepTrees(NamedTuple):
@@ -52,7 +52,8 @@ def deep_trees(x: Array) -> DeepTrees:
     """The trees of sorted batches, at depth `DEPTH`."""
     tree = geometry.tree_gram(x, DEPTH)
     norms = jnp.sqrt(jnp.diagonal(tree.gram))
-    cosines = jnp.clip(tree.gram / norms[:, None] / norms[None], -1, 1)  # rounding may exceed ±1
+    # Because of rounding errors, a quotient can lie outside of [−1, 1].
+    cosines = jnp.clip(tree.gram / norms[:, None] / norms[None], -1, 1)
     gaps = jnp.diagonal(tree.squared_distances, 1)
     return DeepTrees(cosines, norms / norms.max(), gaps / jnp.square(norms.max()))
 

@@ -14,11 +14,11 @@ from claims.draws import normal
 from geometry.claims import Draws, Form, Sampled, Statistics
 from jaxnorm.internal import chi_mean
 
-DIMS = 9  # number of dimensions of the three filters
+DIMS = 9  # the number of dimensions of the three filters
 LAYER_FILTERS, LAYER_DIMS = 64, 144
-FIGURE_1_FILTERS, FIGURE_1_DIMS = 128, 576  # The smaller layer in the paper's Figure 1.
-# For each pair of criteria, the size of the terms that the predicted mean of Spearman's ρ neglects,
-# for LAYER_FILTERS filters in LAYER_DIMS dimensions.
+FIGURE_1_FILTERS, FIGURE_1_DIMS = 128, 576  # The sizes of the smaller layer in Figure 1.
+# The predicted mean of Spearman's ρ neglects small terms. For each pair of criteria, the dictionary
+# has the size of these terms for LAYER_FILTERS filters in LAYER_DIMS dimensions.
 SPEARMAN_NEXT_TERM = {
     ("l1", "l2"): 1e-3,
     ("l1", "fermat"): 1e-3,
@@ -119,7 +119,7 @@ def layer_spearman(what: str, a: str, b: str, form: Form = "printed") -> Sampled
     return Sampled(what, expected, LAYERS, f"spearman_{a}_{b}", within=within, form=form)
 
 
-FIGURE_1_SCALES = 0.049  # standard deviation of the logarithms of the filters' scales
+FIGURE_1_SCALES = 0.049  # the standard deviation of the log of a filter's scale
 
 
 def figure_1(key: Key[Array, ""]) -> Statistics:

@@ -13,7 +13,8 @@ from geometry.claims import Claim, Remark, Result, Values
 claim = partial(Claim, "CWDA")
 PAIRS = ("l1-l2", "l1-gm", "l2-gm")
 
-# The accuracies of Table 4 in percent: for each of six networks, three experiments with l1, l2, GM.
+# The accuracies of Table 4 in percent. Each of six networks has three experiments, and each
+# experiment has an accuracy for the criteria l1, l2 and GM (geometric median).
 TRAINED = [
     [(93.61, 93.61, 93.61), (93.21, 93.21, 93.21), (93.26, 93.26, 93.26)],
     [(72.67, 72.67, 72.67), (72.99, 72.99, 72.99), (72.56, 72.56, 72.56)],

@@ -63,7 +63,8 @@ def _(key: Key[Array, ""]) -> Values:
     turn = 2 * math.pi * np.arange(3) / 3
     inner = np.array([[0.0, 0], [4, 0], [0, 4], [1, 1]])
     square = np.array([[0.0, 0], [2, 0], [3, 3], [0, 1]])
-    # The diagonals of the quadrilateral `square` are (0, 0) to (3, 3) and (2, 0) to (0, 1).
+    # The median of the quadrilateral `square` is the point where the diagonals cross. One diagonal
+    # is from (0, 0) to (3, 3), and the other is from (2, 0) to (0, 1).
     examples = (
         (np.stack([np.cos(turn), np.sin(turn)], 1), (0, 0)),
         (np.array([[0.0, 0], [5, 0.1], [-5, 0.1]]), (0, 0)),

@@ -17,7 +17,7 @@ from jaxnorm.internal import chi_mean
 claim = partial(Claim, "CWDA")
 
 K = 20
-C = 0.05  # a standard deviation other than 1, so that checks notice wrong units
+C = 0.05  # the standard deviation is not 1, so that checks fail if a unit is wrong
 
 
 def _a_and_b(x: Array, y: Array) -> tuple[Array, Array]:

@@ -154,7 +154,7 @@ def _(key: Key[Array, ""]) -> Values:
     return [0.99 - np.corrcoef(x, y)[0, 1], 0.9 - rho.statistic]
 
 
-NORMAL_LOGS = 50  # number of samples of each of the two normal variables
+NORMAL_LOGS = 50  # the number of samples of each of the two normal variables
 
 
 def normal_logs(key: Key[Array, ""]) -> Statistics:

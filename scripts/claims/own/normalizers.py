@@ -23,9 +23,10 @@ from jaxnorm.shift import LayerBounds
 
 claim = partial(Claim, "jaxnorm")
 
-EPS = 1e-2  # The eps of layer norm and RMS norm.
-# FAR scales two opposite points such that the distance of their outputs nearly equals its bound 2M.
-# NEAR scales two opposite steps such that the distance after them nearly equals its bound L W.
+EPS = 1e-2  # The eps that layer norm and RMS norm use here.
+# FAR scales two opposite points. At this scale, the distance of the outputs is nearly the bound 2M.
+# NEAR scales two opposite steps from a point. At this scale, the distance of the outputs is nearly
+# the bound L W.
 FAR, NEAR = 1e6, 1e-6
 
 

@@ -23,7 +23,7 @@ from jaxnorm.internal import chi_mean
 
 claim = partial(Claim, "Unitization")
 
-ALPHA = 0.25  # at 1/2, a check would not see alpha in place of 1 − alpha
+ALPHA = 0.25  # alpha is not 1/2, at which alpha and 1 − alpha are equal
 DIMS = 64
 SMALL, LARGE = 1.0, 3.0  # the standard deviations of two Gaussians
 ALPHAS = (0.0, 0.2, 0.5, 1.0, (0.3, 0.9, 1.0, 0.4))

@@ -9,7 +9,7 @@ from geometry.claims import Claim, Remark, Result, Values
 
 claim = partial(Claim, "Unitization")
 
-# Accuracies in percent of ResNet-20, -110 and -164, for batch norm and unitized batch norm.
+# Accuracies of ResNet-20, -110 and -164 in percent, with batch norm and with unitized batch norm.
 CIFAR_10 = np.array([(91.79, 92.21), (93.99, 94.12), (94.34, 94.62)])
 CIFAR_100 = np.array([(66.43, 67.49), (72.27, 73.31), (76.56, 77.58)])
 OF_HE_164, OF_HE_1001 = 94.54, 95.08  # Accuracies with batch norm in the paper's reference [32].
@@ -88,7 +88,8 @@ def _() -> Values:
 )
 def _() -> Values:
     gain = gains(CIFAR_100)[2] / 100
-    return 100 * (10_000 * (gain / 2) ** 2 + gain**2)  # solves (gain/2)² = (share − gain²)/10,000
+    # The share is the solution of (gain/2)² = (share − gain²)/10,000.
+    return 100 * (10_000 * (gain / 2) ** 2 + gain**2)
 
 
 @CIFAR.at_most("each gain is above two standard errors of different test sets", form="overread")

@@ -104,7 +104,7 @@ def torch_on_all_cores(peer: str) -> Any | None:
 
 class Compiled(NamedTuple):
     run: Callable[[], Any]
-    memory: int  # bytes of the results and temporary arrays of the program
+    memory: int  # the bytes of the program's results and temporary arrays
 
 
 def compiled(function: Callable, *arguments: Any) -> Compiled:

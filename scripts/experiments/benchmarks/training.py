@@ -18,7 +18,7 @@ from experiments.training.trainer import Layout, Trainer, mesh_of
 
 RECIPE = PRESETS["cifar10-resnet20"][1]
 PLAIN = replace(RECIPE, augment=False)
-STEPS = 2  # number of steps in one timed call
+STEPS = 2  # the number of steps in one timed call
 RUNS = 10
 
 

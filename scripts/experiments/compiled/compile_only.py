@@ -54,7 +54,7 @@ ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # Two processes may use libtpu at once.
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # With this setting, two processes can use libtpu at once.
     "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",  # Nothing runs, so CUDA's libraries are not needed.
 }
 INSTALL = "pip install --constraint constraints.txt --editable '.[scripts,compiled]'"
@@ -111,14 +111,14 @@ def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class Measured(NamedTuple):
-    bytes: float  # HBM traffic.
-    temporary: int  # Bytes of temporary memory.
-    arguments_and_results: int  # Bytes of the arguments and the results of the program.
+    bytes: float  # The number of bytes read from HBM or written to HBM.
+    temporary: int  # The bytes of temporary memory.
+    arguments_and_results: int  # The bytes of the program's arguments and results.
     kernels: int
     notable: Counter
     unknown_loops: int
     collectives: list[Collective]
-    seconds: float  # seconds of compilation
+    seconds: float  # the seconds that the compilation took
 
 
 def measure(program: Callable, *arguments: Any) -> Measured:

@@ -23,15 +23,15 @@ from experiments.compiled.traffic import COLLECTIVES, results, summary
 class Chip(NamedTuple):
     """Published figures of a chip."""
 
-    flops: float  # Floating-point operations per second in bfloat16.
-    hbm_bandwidth: float  # Bytes per second that move between HBM and the chip.
-    hbm: float  # Bytes of memory.
-    interconnect: float  # Bytes per second that a chip sends over all its links.
+    flops: float  # The floating-point operations per second in bfloat16.
+    hbm_bandwidth: float  # The bytes per second that move between HBM and the chip.
+    hbm: float  # The bytes of memory.
+    interconnect: float  # The bytes per second that a chip can send over all links together.
 
 
-# The published figures of chips, by the name that JAX gives the device. TPUs:
-# docs.cloud.google.com/tpu/docs/v5e, v5p and v6e; H100: NVIDIA's data sheet of the SXM module,
-# bfloat16 without sparsity.
+# The published figures of chips. The keys are JAX's names of the devices. The figures of TPUs are
+# from docs.cloud.google.com/tpu/docs/v5e, v5p and v6e. The figures of the H100 are from NVIDIA's
+# data sheet of the SXM module, for bfloat16 without sparsity.
 CHIPS = {
     "TPU v5 lite": Chip(197e12, 819e9, 16e9, 200e9),
     "TPU v5": Chip(459e12, 2.765e12, 95e9, 600e9),
@@ -111,8 +111,8 @@ def collectives(text: str) -> list[dict[str, Any]]:
         for i in computation:
             kind = i.op.removesuffix("-start")
             if kind in COLLECTIVES:
-                # the bytes of the full array, which is the result of an all-gather and the operand
-                # of a reduce-scatter
+                # `whole` is the larger side, which has the full array: the result of an all-gather,
+                # or the operand of a reduce-scatter.
                 sides = results(i), [shapes.get(name, "") for name in i.operands]
                 whole = max(map(sizes, sides), key=lambda side: sum(map(sum, side.values())))
                 for dtype, bytes_of in whole.items():
@@ -179,7 +179,7 @@ def with_prefix(number: float) -> str:
     """A number with three digits and the prefix of its unit, such as 1.54 T or 27.8 µ."""
     if not number > 0:
         return f"{number:g} "
-    # rounded before the prefix is chosen, because 999.9 is written as 1 k
+    # The number is rounded before the prefix is chosen, because 999.9 is written as 1 k.
     number = float(f"{number:.3g}")
     power = min(max(math.floor(math.log10(number) / 3), -3), 4)
     return f"{number / 1000.0**power:.3g} {'nµm kMGT'[power + 3].strip()}"

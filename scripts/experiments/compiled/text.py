@@ -25,7 +25,7 @@ class Instruction(NamedTuple):
     name: str
     shape: str
     op: str
-    # the names of operands; for a parameter, its index; for a constant, its value
+    # The names of the operands. A parameter has its index instead, and a constant has its value.
     operands: list[str]
     attributes: str
     is_root: bool

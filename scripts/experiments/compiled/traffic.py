@@ -48,10 +48,10 @@ NOTABLE = COLLECTIVES | {
 class Summary(NamedTuple):
     """The totals of a program. The kernels of a loop count once for each iteration."""
 
-    bytes: float  # bytes that are read from HBM and written to HBM
+    bytes: float  # the bytes that are read from HBM or written to HBM
     kernels: int
-    notable: Counter  # How often each operation of `NOTABLE` occurs, also inside fusions.
-    # Number of loops with an unknown number of iterations; the body of such a loop is counted once.
+    notable: Counter  # How often each operation of `NOTABLE` occurs, even inside fusions.
+    # The number of loops with an unknown number of iterations. The body of such a loop counts once.
     unknown_loops: int
     # the bytes, the operation and the name of every kernel
     rows: tuple[tuple[float, str, str], ...]
@@ -59,8 +59,8 @@ class Summary(NamedTuple):
 
 class Collective(NamedTuple):
     op: str
-    dtypes: tuple[str, ...]  # Dtypes of the arrays that the collective combines.
-    bytes: float  # Bytes of the collective's results.
+    dtypes: tuple[str, ...]  # The dtypes of the arrays that the collective combines.
+    bytes: float  # The bytes of the collective's results.
 
 
 NOTHING = Summary(0, 0, Counter(), 0, ())
@@ -251,7 +251,7 @@ def bytes_read_by_instruction(program: Program, i: Instruction, name: str, whole
     if i.op in ("slice", "dynamic-slice") or (i.op == "gather" and i.operands[0] == name):
         return array_bytes(i.shape)
     if i.op in ("dynamic-update-slice", "scatter") and is_first_only:
-        return 0  # updated in place: only the update is written
+        return 0  # the operand is updated in place, so only the update is written
     if i.op == "fusion":
         return sum(
             bytes_read_by_fusion(program, program.callee(i), index, whole)

@@ -28,7 +28,7 @@ DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing."
 LARGE = 10_000  # the smallest number of images whose decoding takes seconds
 
 Examples = tuple[np.ndarray, np.ndarray]  # Arrays of the images and of the labels.
-# Means and standard deviations of the pixels of each channel.
+# The mean and the standard deviation of the pixels of each channel.
 Moments = tuple[Sequence[float], Sequence[float]]
 
 
@@ -57,8 +57,8 @@ class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     VERSION = tfds.core.Version("1.0.0")
 
     def _info(self) -> tfds.core.DatasetInfo:
-        # The feature is declared as a tensor, because TensorFlow would be needed to encode an image
-        # as PNG.
+        # The image is declared as a tensor, because an image feature would be encoded as PNG, and
+        # this encoding needs TensorFlow.
         image = tfds.features.Tensor(shape=(8, 8, 1), dtype=np.uint8)
         label = tfds.features.ClassLabel(num_classes=10)
         features = tfds.features.FeaturesDict({"image": image, "label": label})
@@ -202,7 +202,7 @@ def cache_folder() -> Path:
 
 
 def _newest_version(folder: Path) -> Path | None:
-    # tensorflow-datasets may also have left folders such as 1.0.0.incompleteABC
+    # tensorflow-datasets can leave other folders, such as 1.0.0.incompleteABC.
     versions = [
         info.parent
         for info in folder.glob("*/dataset_info.json")
@@ -215,11 +215,11 @@ def _prepare_digits(folder: Path) -> None:
     tfds.disable_progress_bar()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # tfds would announce a download that does not happen
+        # The output is hidden, because tfds announces a download that does not happen.
         with contextlib.redirect_stdout(io.StringIO()):
             Digits(data_dir=folder, file_format="array_record").download_and_prepare()
     except OSError as error:
-        # another process may have prepared the digits meanwhile
+        # The error is ignored if another process has prepared the digits meanwhile.
         if _newest_version(folder / "digits") is None:
             raise InputError(f"the data folder must be writable; {folder}: {error}") from error
 
@@ -229,7 +229,7 @@ def _open(version: Path, splits: Sequence[str], *, encoded: bool) -> tuple[int, 
 
     With `encoded`, images are not decoded.
     """
-    # otherwise tensorflow-datasets would log a recommendation of OpenCV
+    # With this level, tensorflow-datasets does not log that it recommends OpenCV.
     logging.getLogger("absl").setLevel(logging.ERROR)
     decoders = {"image": tfds.decode.SkipDecoding()} if encoded else None
     with _readable(version):

@@ -22,11 +22,12 @@ from PIL import Image
 from experiments.cli import InputError
 
 Pixels = UInt8[np.ndarray, "h w 3"]
-# largest ratio of an image's sides; a thinner image, resized by its shorter side, could fill memory
+# The largest ratio of an image's sides. Images are resized by the shorter side, so an image with a
+# larger ratio could fill the memory.
 MAX_ASPECT = 32
 # The networks' total stride. The longer side of an image becomes a multiple of this stride.
 STRIDE = 32
-PREFETCHED = 4  # Number of batches that each worker reads ahead.
+PREFETCHED = 4  # The number of batches that each worker reads ahead.
 
 
 class Records(NamedTuple):
@@ -205,7 +206,7 @@ def iterate(elements: grain.MapDataset, workers: int) -> Generator[Any]:
     the generator, the caller must close it, which ends the processes.
     """
     if not flags.FLAGS.is_parsed():
-        flags.FLAGS.mark_as_parsed()  # Grain reads absl's flags
+        flags.FLAGS.mark_as_parsed()  # Grain reads absl's flags, which must be parsed before
     threads = 0 if workers else 1
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads * PREFETCHED)
     stream = elements.to_iter_dataset(options)
@@ -233,7 +234,7 @@ def _read(
     scales: tuple[int, int],
 ) -> tuple[UInt8[np.ndarray, "n h w 3"], Int32[np.ndarray, " n"]]:
     images, labels = [], []
-    draws = rng.integers(2**63, size=len(indices))  # one number for each image of all processes
+    draws = rng.integers(2**63, size=len(indices))  # one number for each image, of every process
     for position in shard.positions(len(indices)):
         draw = np.random.default_rng(draws[position])
         with name_record("train", int(indices[position])):

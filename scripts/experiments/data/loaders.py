@@ -18,7 +18,7 @@ from experiments.data.datasets import Images
 from experiments.data.imagenet import Records, Shard
 from experiments.recipes import Recipe
 
-PAD = 4  # Number of pixels that are added on each side of an image before it is cropped.
+PAD = 4  # The number of pixels that are added on each side of an image before the crop.
 # The means and standard deviations of ImageNet's channels, for pixels in [0, 1].
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

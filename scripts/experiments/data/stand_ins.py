@@ -14,7 +14,7 @@ from experiments.data.datasets import Images
 from experiments.data.imagenet import Records
 from experiments.recipes import Recipe
 
-STEPS = 20  # Number of batches of noise in an epoch.
+STEPS = 20  # The number of batches of noise in an epoch.
 JPEG_SHAPE = (375, 500, 3)  # The most frequent shape of an image in ImageNet.
 NOTE = "Random images and labels: only times have a meaning, accuracies do not."
 
@@ -22,7 +22,7 @@ NOTE = "Random images and labels: only times have a meaning, accuracies do not."
 class DataSet(NamedTuple):
     """The number of training images, the shape of an image, and the number of classes."""
 
-    images: int  # number of training images
+    images: int  # the number of training images
     shape: tuple[int, int, int]
     classes: int
 

@@ -57,8 +57,9 @@ GPT2_NAMES = {
     "activation_function": "hidden_act",
     "layer_norm_epsilon": "rms_norm_eps",
 }
-EXPERTS = ("num_local_experts", "num_experts")  # Names of one entry of config.json in two releases.
-GEMMA_HEAD = 256  # The default of `head_dim`, which a `config.json` of Gemma may leave out.
+# Two releases have different names for one entry of config.json.
+EXPERTS = ("num_local_experts", "num_experts")
+GEMMA_HEAD = 256  # The default of `head_dim`, which a `config.json` of Gemma can omit.
 THETA = 10_000.0
 
 
@@ -308,7 +309,7 @@ def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
     if kind == "llama3":
         low, high = rope["low_freq_factor"], rope["high_freq_factor"]
         turns = rates * rope["original_max_position_embeddings"] / (2 * np.pi)
-        # 1 for fast rotations, which keep their rates, and 0 for slow rotations
+        # `share` is 1 for fast rotations, which keep their rates, and 0 for slow rotations.
         share = np.clip((turns - low) / (high - low), 0, 1)
         rates = rates * (share + (1 - share) / rope["factor"])
     return tuple(map(float, rates))

@@ -122,11 +122,11 @@ def choose(
     """
     rng, whole = np.random.default_rng(seed), model.architecture
     ends = model.ends()
-    of_hidden = np.square(ends.table.astype(np.float32)).sum(0)  # scores of `magnitude`
+    of_hidden = np.square(ends.table.astype(np.float32)).sum(0)  # the scores for `magnitude`
     of_hidden = of_hidden if score == "magnitude" else np.zeros(whole.hidden)
     x, y = (streams.embed(whole, ends, part[:, :-1]) for part in text) if text else (None, None)
-    # the parameters before and after the layers are large, so they are not in memory together with
-    # a layer
+    # The embeddings and the output kernel in `ends` are large, so they are removed from memory
+    # before a layer is read.
     del ends
     remaining, influences = [], []
     for i in range(whole.layers):

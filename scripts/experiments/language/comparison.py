@@ -21,7 +21,7 @@ from experiments.language.training import State
 
 SCORES: tuple[Score, ...] = ("random", "magnitude", "activation", "wanda", "reconstruction")
 FINE_TUNED: Score = "reconstruction"
-RATE, BATCH = 1e-3, 4  # the learning rate and the sequences per step of fine-tuning
+RATE, BATCH = 1e-3, 4  # the learning rate of fine-tuning, and the sequences in a step
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def variants(
         f"{settings.epoch:.0%} of an epoch": batches_of(part_of_epoch(settings, seed), seed),
     }
     for score in SCORES:
-        # One sequence suffices, because the perplexity that `choose` measures is not used.
+        # One held-out sequence suffices, because the perplexity from `choose` is not used.
         scored = text._replace(held_out=text.held_out[:1])
         chosen = choice.choose(model, counts, score, scored, seed, lambda _: None)
         found: dict[str, Perplexity] = {}

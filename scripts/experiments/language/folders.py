@@ -29,8 +29,8 @@ DTYPES = {
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-HEADER_BYTES = 2**17  # Bytes that are reserved at the start of a new shard for its JSON header.
-TENSOR_BYTES = 200  # Largest length of one tensor's entry in the header.
+HEADER_BYTES = 2**17  # The bytes at the start of a new shard that are reserved for the JSON header.
+TENSOR_BYTES = 200  # The largest number of bytes of one tensor's entry in the header.
 SHARD_BYTES = 4 * 2**30
 NOT_COPIED = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")
 
@@ -170,7 +170,7 @@ def staging(folder: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     if not replace and (folder / "config.json").exists():
         raise InputError(f"--out must be a folder without a model; {folder} has a config.json")
-    for left in folder.glob(".unfinished-*"):  # a folder that a killed command has left
+    for left in folder.glob(".unfinished-*"):  # a killed command has left this folder
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=folder) as name:
         yield Path(name)

@@ -22,7 +22,7 @@ from jaxnorm.internal.checkpoints import write_tree
 
 FAMILIES = ("qwen2", "qwen3")
 LAYER_AXIS = 1  # The axis of the layers in stacked parameters, `param_scan_axis` in MaxText.
-ITEMS = Path("0") / "items"  # Orbax's folder of the arrays of step 0.
+ITEMS = Path("0") / "items"  # The folder in which Orbax stores the arrays of step 0.
 Tree = dict[str, Any]
 
 ATTENTION = {
@@ -120,7 +120,7 @@ def settings(model: Model, config: Mapping[str, Any]) -> dict[str, Any]:
     whole = model.architecture
     rope = config.get("rope_parameters") or config
     return {
-        # MaxText's own file, from which it reads the settings that are missing here
+        # MaxText reads the settings that are missing here from its own file base.yml.
         "base_config": "base.yml",
         "decoder_block": whole.family,
         "base_emb_dim": whole.hidden,

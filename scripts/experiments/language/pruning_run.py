@@ -88,7 +88,7 @@ def choose_counts(folder: Path, model: Model, wanted: Wanted, tokens: int) -> Co
     if wanted.gigabytes is None:
         counts = budget.choose(model.architecture, model.tensors, wanted)
     else:
-        # imported only for a budget in bytes, because the module needs the compilers
+        # This module needs the compilers, so it is imported only for a budget in bytes.
         from experiments.language import compiled_budget
 
         counts = compiled_budget.choose(folder, wanted, tokens)

@@ -21,7 +21,7 @@ from experiments.language.architecture import EXPERTS, Architecture, layer_kinds
 from experiments.language.naming import Sources
 
 EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
-POSITIONS, NORM_BIAS = "model.embed_positions.weight", "model.norm.bias"  # only in GPT-2
+POSITIONS, NORM_BIAS = "model.embed_positions.weight", "model.norm.bias"  # only GPT-2 has these
 AXES: dict[str, tuple[str, ...]] = {
     "self_attn.q_proj.weight": ("queries", "hidden"),
     "self_attn.k_proj.weight": ("keys", "hidden"),
@@ -59,7 +59,7 @@ NORMS = [name for name, axes in AXES.items() if axes == ("hidden",) and "norm.we
 SCALED_HEADS = [f"self_attn.{x}_proj.{kind}" for x in "qk" for kind in ("weight", "bias")]
 IGNORED = (
     "rotary_emb.inv_freq",
-)  # arrays that are not parameters, because they follow from the configuration
+)  # these arrays are not parameters, because they follow from the configuration
 
 
 class Counts(NamedTuple):

@@ -18,7 +18,7 @@ from experiments.language.architecture import Architecture
 from experiments.language.decoder import Positions
 from experiments.language.tokens import Tokens
 
-BATCH = 4  # number of sequences that are evaluated at a time
+BATCH = 4  # the number of sequences that are evaluated at a time
 STEPS: dict[str, Callable[..., Array]] = {
     name: jax.jit(getattr(decoder, name), static_argnums=0)
     for name in (

@@ -15,8 +15,8 @@ from experiments.language import python_text, training
 from experiments.language.training import CONFIG, MODEL, Params, State
 from experiments.training.checkpoints import Checkpoints
 
-HELD_OUT = 512  # Number of held-out sequences.
-LOGGED = 20  # Number of steps between two lines of the log.
+HELD_OUT = 512  # The number of held-out sequences.
+LOGGED = 20  # The number of steps between two lines of the log.
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from experiments.measures.odd_certificate import certificate
 from geometry import mean_field, odd_points
 
-# activation functions, with the points at which their slope or another derivative jumps
+# Each activation function, with the points at which its slope or another derivative jumps.
 ACTIVATIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[float, ...]]] = {
     "ReLU": (jax.nn.relu, (0.0,)),
     "leaky ReLU, slope 0.1": (partial(jax.nn.leaky_relu, negative_slope=0.1), (0.0,)),
@@ -24,7 +24,7 @@ ACTIVATIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[float, ...]
 }
 SIZES = (6, 7, 10, 30)
 ANGLES = np.linspace(0.0, np.pi, 61)
-# Width and number of layers of each random network, number of networks, and number of samples.
+# Each of DRAWS random networks has the width WIDTH, LAYERS layers and a batch of DRAWN samples.
 WIDTH, LAYERS, DRAWS, DRAWN = 1000, 400, 4, 10
 
 

@@ -17,12 +17,12 @@ from jaxtyping import Array, Float
 import pruning
 
 PAIRS = ["-".join(pair) for pair in pruning.ranking.PAIRS]
-# Significance level of every test. For independent weights, `ks_bound` is at least the distance
+# The significance level of every test. For independent weights, `ks_bound` is at least the distance
 # between a Gaussian and the distribution of the weights, with probability 1 − LEVEL.
 LEVEL = 0.05
-# margin of the test whether the mean weight is equivalent to 0, in standard deviations of weights
+# The equivalence test of the mean weight with 0 has this margin, in standard deviations of weights.
 MEAN_MARGIN = 0.05
-BAND = (0.025, 0.975)  # quantiles over random Gaussian layers: the ends of a band
+BAND = (0.025, 0.975)  # the ends of a band are these quantiles over random layers
 TESTS = {
     "normal": "weights are N(0, c²) (Kolmogorov-Smirnov)",
     "symmetry": "weights are symmetric about 0",
@@ -93,7 +93,7 @@ def rankings(
     def group(layers: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
         return shape_group(layers, ratio=ratio, gaussian_layers=gaussian_layers)
 
-    with ThreadPoolExecutor() as pool:  # compiles the programs of several shapes at the same time
+    with ThreadPoolExecutor() as pool:  # the threads compile several programs at the same time
         groups = dict(zip(by_shape, pool.map(group, by_shape.values()), strict=True))
     layers = [groups[v.shape][0][name] for name, v in filters.items()]
     judge(layers)

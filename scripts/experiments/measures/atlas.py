@@ -46,11 +46,11 @@ from jaxnorm.shift import (
 Outputs = dict[str, Float[Array, "n *features"]]
 Norm = Callable[..., Any]
 
-RATE = 3e-3  # Learning rate of Adam.
-MOMENTUM = 0.9  # Momentum of running statistics.
-PROBE = 300  # Number of test samples whose outputs are measured.
-FROZEN = 20  # Number of batches that update the running averages while the weights are frozen.
-CONTEXT, TOKENS = 32, 128  # Length of a text in characters, and number of ASCII characters.
+RATE = 3e-3  # The learning rate of Adam.
+MOMENTUM = 0.9  # The momentum of running statistics.
+PROBE = 300  # The number of test samples whose outputs are measured.
+FROZEN = 20  # The number of batches that update the running averages while the weights are frozen.
+CONTEXT, TOKENS = 32, 128  # The length of a text, and the number of ASCII characters.
 
 
 class Task(NamedTuple):
@@ -259,8 +259,8 @@ def _inference(own: Task, graph: nnx.GraphDef, has_statistics: bool) -> tuple[Ca
     @jax.jit
     def outputs(x: Array, state: Any) -> Outputs:
         found = layer_outputs(network(state), own.layers, x[:PROBE])
-        # For a text, the last position is taken, because only this position attends to all other
-        # positions.
+        # Only the last position of a text is measured, because only this position attends to all
+        # other positions.
         return {k: y[:, -1] if x.dtype == jnp.int32 else y for k, y in found.items()}
 
     @jax.jit

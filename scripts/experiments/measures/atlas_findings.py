@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-DRAWS = 2000  # Number of times that the bootstrap draws groups.
-LEVEL = 0.95  # Confidence level of the interval of a correlation.
+DRAWS = 2000  # The number of times that the bootstrap draws groups.
+LEVEL = 0.95  # The confidence level of the interval of a correlation.
 
 Runs = Sequence[Mapping[str, Any]]
 
@@ -106,8 +106,8 @@ def interval(
 ) -> dict[str, float]:
     """The correlation of x and y, and an interval from a bootstrap that resamples their rows."""
     rng = np.random.default_rng(0)
-    # If a draw repeats a single group, x or y may be constant, so the draw has the correlation NaN
-    # and is left out.
+    # If a draw repeats a single group, x or y can be constant. The draw then has the correlation
+    # NaN and is left out.
     with np.errstate(invalid="ignore"):
         drawn = [
             np.corrcoef(x[rows].ravel(), y[rows].ravel())[0, 1]

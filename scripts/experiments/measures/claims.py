@@ -79,7 +79,7 @@ def first_devices(count: int | None) -> Sequence[Any]:
 
     If JAX has run nothing yet, a CPU is split into `count` devices.
     """
-    # with too few threads, programs on a CPU that call LAPACK would wait for each other for ever
+    # With too few threads, CPU programs that call LAPACK would wait for each other forever.
     os.environ.setdefault("NPROC", str(2 * max(count or 1, 4, os.cpu_count() or 1)))
     if count is not None:
         # if the devices exist already, their number cannot be changed

@@ -154,7 +154,7 @@ def measure(
     x = jnp.asarray((x - x.min()) / (x.max() - x.min()))
     y = jnp.asarray(images.y_train)
     done = Finished(path, [datasets.identity(images), steps], [Path(__file__)])
-    # runs are the outer loop, so that an interrupted measurement has complete comparisons
+    # The loop over runs is outermost, so every finished run has a result for each start and depth.
     for i, start, hl in itertools.product(range(runs), STARTS, depths):
         if (name := f"{start}-{hl}-{i}") not in done.parts:
             row = run(

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Key
 
 from experiments.measures.filter_training import RATE, Averaged, Batch, Setting, drops, l2, momentum
 
-SQUARE, MIXED = 3, 4  # sides of the squares of Cutout and of CutMix, in pixels
+SQUARE, MIXED = 3, 4  # the sides in pixels of the squares of Cutout and of CutMix
 
 
 def l1(strength: float) -> Callable[[list[Array]], Any]:

@@ -20,7 +20,7 @@ from experiments.measures.filter_training import Setting
 from experiments.measures.finished import Finished
 from experiments.measures.networks import mean
 
-# number of random Gaussian layers from which the distribution of the rank correlation is estimated
+# The distribution of the rank correlation is estimated from this number of random Gaussian layers.
 GAUSSIAN_LAYERS = 400
 # Measures of a layer, which are averaged over layers and seeds. For many Gaussian filters, `shape`
 # is near 2, `std_spread` and `largest` are near 1, and the other measures are near 0.

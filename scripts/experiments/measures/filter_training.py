@@ -19,7 +19,7 @@ from experiments.data.datasets import Images
 from experiments.training.scan import scan_steps
 
 RATE, CLASSES, PATCH = 0.05, 10, 3
-EPSILON = 1e-5  # eps of batch norm
+EPSILON = 1e-5  # the eps of batch norm
 
 Params = dict[str, Any]
 Batch = tuple[Float[Array, "n h w 1"], Float[Array, "n classes"]]

@@ -46,9 +46,9 @@ class Moment(NamedTuple):
     """The mean E φ(u) φ(v) for Gaussian u and v, and the derivatives of the mean."""
 
     value: Number  # The mean E φ(u) φ(v).
-    by_first: Number  # Derivative of `value` with respect to the variance of u.
-    by_second: Number  # Derivative of `value` with respect to the variance of v.
-    by_both: Number  # Derivative of `value` with respect to the covariance of u and v.
+    by_first: Number  # The derivative of `value` with respect to the variance of u.
+    by_second: Number  # The derivative of `value` with respect to the variance of v.
+    by_both: Number  # The derivative of `value` with respect to the covariance of u and v.
 
     @property
     def by_common(self) -> Number:
@@ -77,7 +77,8 @@ def certificate(name: str, n: int, state: OddState) -> Certificate | None:
             entries = _solve(n, state, kernel)
         elif name in smooth and state.spread < 1e-6:
             kernel = opposite_or_equal(*smooth[name])
-            entries = [(n - 1) ** 2, 1 - n, 1, 1]  # recentred odd and other samples are opposite
+            # After recentering, the odd sample is 1 − n times each other sample.
+            entries = [(n - 1) ** 2, 1 - n, 1, 1]
         else:
             return None
         entries, _, _ = layer(entries, n, kernel)
@@ -113,8 +114,8 @@ def layer(entries: Sequence[Number], n: int, kernel: Kernel) -> tuple[list[Numbe
     and columns of the second matrix map the numbers x, y and w. The last row and column map
     deviations of the covariances of i and j that sum to 0 over j.
     """
-    # The mean of the odd sample's row of the Gram matrix, and the mean of any other row, as linear
-    # functions of the matrix's four entries.
+    # The mean `first` of the odd sample's row of the Gram matrix, and the mean `rest` of any other
+    # row, are linear functions of the four entries.
     first = mpmath.matrix([[1, n - 1, 0, 0]]) / n
     rest = mpmath.matrix([[0, 1, 1, n - 2]]) / n
     mean = (first + (n - 1) * rest) / n
@@ -161,7 +162,9 @@ def piecewise_linear(slope: Number) -> Kernel:
         by_both = like / (2 * mpmath.pi)  # E φ′(u) φ′(v)
         sine = mpmath.sqrt(first * second) * mpmath.sin(angle)
         value = (1 - slope) ** 2 * sine / (2 * mpmath.pi) + by_both * both
-        rest = (value - both * by_both) / 2  # Euler's theorem: 2 a ∂K/∂a + c ∂K/∂c = K
+        # By Euler's theorem, `value` is the sum of first · ∂value/∂first, second · ∂value/∂second
+        # and both · by_both. The first two terms are equal, and `rest` is one of them.
+        rest = (value - both * by_both) / 2
         return Moment(value, rest / first, rest / second, by_both)
 
     return kernel

@@ -43,7 +43,7 @@ REPAIRS = {
     "scale": pruning.channels.rescale,
     "least_squares": pruning.channels.least_squares,
 }
-REPAIR_BATCH = 125  # Largest number of images in a batch for the repair.
+REPAIR_BATCH = 125  # The largest number of images in a batch for the repair.
 # The shares of channels that are removed from one group at a time, to measure the sensitivity.
 SCANNED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 STAGES = ("pruned", "recalibrated", "fine-tuned")
@@ -93,7 +93,7 @@ def measure(
     settings = dataclasses.asdict(recipe) | {"seeds": seeds, "training images": len(images.x_train)}
     folder = out / "networks" / digest(settings, plan, run)
     if not run.is_file():
-        # options are checked here, before hours of training
+        # The options are checked here, because the training takes hours.
         check_names(images, recipe, plan.exclude)
     networks = trained_networks(images, recipe, plan.fine_tune, seeds, run, stages)
     rows: list[dict[str, list[Row]]] = [{} for _ in networks]

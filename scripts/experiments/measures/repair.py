@@ -68,7 +68,7 @@ def _by_criterion(cells: Iterable[tuple[Any, np.ndarray]]) -> Table:
 def values_of_criteria(cells: Cells) -> np.ndarray:
     """The results for all criteria except the control, of shape (criteria, draws, blocks)."""
     values = [v for name, v in cells.items() if name != CONTROL]
-    draws = min(len(v) for v in values)  # a run that is not finished has fewer draws
+    draws = min(len(v) for v in values)  # in an unfinished run, some criteria have fewer draws
     return np.stack([v[:draws] for v in values])
 
 

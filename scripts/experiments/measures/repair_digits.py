@@ -103,7 +103,7 @@ def training(steps: int, rate: float) -> Callable[..., Tree]:
 
     def run(tree: Tree, x: jax.Array, y: jax.Array, order: np.ndarray) -> Tree:
         carry = tree, optimizer.init(tree)
-        for rows in order:  # a Python loop, because XLA's CPU convolutions are slow inside a scan
+        for rows in order:  # a scan is not used, because XLA's CPU convolutions are slow inside it
             carry = step(carry, x[rows], y[rows])
         return carry[0]
 

@@ -52,15 +52,16 @@ KINDS = ("whole set", "running", "batch")
 SCHEDULES = ("drops", "constant")
 # the name of the model for each order of normalization and ReLU
 ORDERS = {"norm first": "mlp", "ReLU first": "mlp_relu_first"}
-# only skewness and kurtosis, because batch norm fixes mean and variance
+# Batch norm fixes the mean and the variance, but not these moments.
 FREE = ("skewness", "kurtosis")
-PROBE = 1000  # Number of test images that the trackers evaluate.
-CHUNK = 500  # Number of images in one forward pass, when moments are measured.
-# Number of training batches whose moments are measured with running or with batch statistics.
+PROBE = 1000  # The number of test images that the trackers evaluate.
+CHUNK = 500  # The number of images in one forward pass, when moments are measured.
+# The moments with running statistics, or with batch statistics, are of this number of batches.
 MOMENT_BATCHES = 20
-# Largest number of further batches that update the running averages before the noise floor is
-# measured. After 100 batches at momentum 0.9, the earlier averages have a weight of 0.9¹⁰⁰ = 3e-5.
-# After fewer batches, the weight is larger, such as 0.3 after the 11 batches of an epoch of digits.
+# Before the noise floor is measured, at most this number of further batches update the running
+# averages. After 100 batches at momentum 0.9, the earlier averages have a weight of 0.9¹⁰⁰ = 3e-5.
+# If an epoch has fewer than 100 batches, the weight is larger. For example, the digits have 11
+# batches, and the weight is 0.3.
 FLOOR_BATCHES = 100
 
 
@@ -160,7 +161,7 @@ def train_all(
         )
         found = columns(lines)
         if seed > 0 or order != first:
-            del found["moments"]  # the page draws moments only for the first seed and order
+            del found["moments"]  # the page shows moments only for the first seed and order
         measured.append(run._asdict() | found)
     return measured
 

@@ -22,7 +22,8 @@ from experiments.training.step import State
 from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.nnx import recalibrate
 
-# largest number of batches, and of images in a batch, from which running statistics are computed
+# Running statistics are computed from at most RECALIBRATION_BATCHES batches. Each batch has at most
+# RECALIBRATION_IMAGES images.
 RECALIBRATION_BATCHES, RECALIBRATION_IMAGES = 10, 500
 
 

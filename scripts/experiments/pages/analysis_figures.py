@@ -139,7 +139,7 @@ def covariances(results: dict) -> str:
 def _paint_covariance(layer: dict, axes: Axes) -> None:
     c = floats(layer["covariance"])
     image = np.zeros((*c.shape, 4))
-    # Large values are opaque, and at zero the background of the page is visible.
+    # Large values are opaque. Where the value is zero, the background of the page is visible.
     image[..., :3] = np.where(c[..., None] > 0, (0.0, 0.45, 0.7), (0.85, 0.37, 0.0))
     image[..., 3] = np.clip(np.abs(c), 0, 1)
     axes.grid(visible=False)

@@ -50,7 +50,7 @@ PANELS = {
     ("width", "depth", "length"): "Width, depth and length",
 }
 TALL = (4.2, 3.2)
-FEW = 4  # largest number of settings in a list
+FEW = 4  # a sentence lists at most this number of settings
 
 
 def render(results: dict[str, Any]) -> str:

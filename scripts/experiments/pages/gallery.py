@@ -26,7 +26,7 @@ from experiments.pages import (
 )
 
 FOLDER = Path(__file__).parents[3] / "docs" / "results"
-# For each folder of docs/results, the function that draws the pages of the `results.json` in it.
+# For each folder of docs/results, the function that makes the page of its file `results.json`.
 RENDER: dict[str, Callable[[Any], str]] = {
     "report": reproduce.render,
     "theorems": partial(theorems.render, out=FOLDER / "theorems"),

@@ -9,8 +9,8 @@ from experiments.pages.geometry_plots import FIRST_LAYERS, ODD, OTHERS, PARTS, S
 from experiments.pages.page import details, figure, paragraphs, provenance, table
 from experiments.pages.papers import reference
 
-# References that were computed without this code: medians of six networks (Figure 3), median angles
-# (Figure 5), fractions of inputs and neurons (Figure 6), and ranks (Figure 2).
+# These reference values were computed without this code. They are medians of six networks (Figure
+# 3), median angles (Figure 5), fractions of inputs and neurons (Figure 6), and ranks (Figure 2).
 ODD_REFERENCE = {
     "norm_ratio": (1.7, 7.7, 47.9, 50.3),
     "second_ratio": (0.89, 0.67, 0.021, 0.020),
@@ -25,8 +25,8 @@ ANGLE_REFERENCE = {
     "none": (13.2, 17.7, 15.7, 13.2, 12.8, 13.2),
 }
 LIMIT_REFERENCE = dict(zip(ANGLE_REFERENCE, (71.44, 58.75, 13.6, 71.44, 13.6), strict=True))
-# The paper prints an angle with recentering, and an angle without recentering. The angle without
-# recentering may belong to `rescale_rms` or to `rescale`.
+# The paper prints one angle with recentering, and one angle without recentering. It is not known
+# whether the angle without recentering is for `rescale_rms` or for `rescale`.
 PRINTED_ANGLE = {"standardize": "75", "rescale_rms": "60", "rescale": "60"}
 ANSWER_REFERENCE = {"rescale_rms": (0.40, 0.90, 0.04, 0.50), "standardize": (0.40, 0.50, 0.0, 0.50)}
 RANK_REFERENCE = {

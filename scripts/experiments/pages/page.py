@@ -70,8 +70,8 @@ def write(results: Mapping[str, object], render: Callable[[Any], str], folder: P
             files.write(folder / name, text)
         return written
     folder.mkdir(parents=True, exist_ok=True)
-    # A killed command may have left folders `.report-*`. No other process writes to such folders,
-    # because every command locks its folder (`files.in_use`).
+    # A killed command can leave folders `.report-*`. No other process writes to these folders now,
+    # because every command locks its output folder (`files.in_use`).
     for left in folder.glob(".report-*"):
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as unfinished:

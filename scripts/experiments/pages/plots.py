@@ -28,7 +28,8 @@ PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--grid)"}
 BAND = {"alpha": 0.18, "lw": 0}
 PANEL, SMALL = (4.2, 2.7), (3.4, 2.2)
 
-STYLE: dict[Any, object] = {  # matplotlib's own type of the keys is a union of a thousand literals
+# The type of the keys is `Any`, because matplotlib's own type is a union of a thousand literals.
+STYLE: dict[Any, object] = {
     "svg.fonttype": "none",
     "text.color": INK,
     "font.size": 10.5,

@@ -17,8 +17,8 @@ from experiments.pages.sentences import duration, percent
 from experiments.pages.series import CRITERIA
 
 Rows = list[list[str]]
-FIRST, LAST = (0.1, 0.25, 0.5), (0.95, 0.6, 0.2)  # Colours of the first and the last layer.
-# Names of quantities, and their formats.
+FIRST, LAST = (0.1, 0.25, 0.5), (0.95, 0.6, 0.2)  # The colors of the first and the last layer.
+# For each quantity, the name on the page, and the format of numbers.
 COSTS = {
     "parameters": ("parameters", ",.0f"),
     "macs": ("multiply-accumulates", ",.0f"),

@@ -102,7 +102,7 @@ def answer(table: Table) -> str:
         limits = {
             name: margin(table[network, ratio, repair])
             for repair, name in known.items()
-            if (network, ratio, repair) in table  # a run that is not finished has fewer repairs
+            if (network, ratio, repair) in table  # an unfinished run lacks some repairs
         }
         parts = [f"{100 * x:.1f} points {name}" for name, x in limits.items() if x is not None]
         where = f"{network}, {100 * ratio:.0f} % removed"

@@ -183,7 +183,7 @@ def masking_plots(pruning: dict, kind: str) -> list[str]:
         masked = pruning[name][kind]
         baseline = 0.0 if is_difference else 100 * pruning[name]["unmasked"]["mean"]
         axes.axhline(baseline, color=MUTED, dashes=(4, 2), lw=1.3)
-        # shape (criteria, ratios, seeds)
+        # `values` has the shape (criteria, ratios, seeds).
         values = 100 * floats([[m["values"] for m in by.values()] for by in masked.values()])
         values -= values.mean(0) if is_difference else 0
         middle = (len(masked) - 1) / 2

@@ -25,7 +25,7 @@ KINDS = {
     "running": Series("running averages", SERIES[1], "s", filled=False),
     "batch": Series("statistics of each batch", SERIES[2], "^"),
 }
-# The number of epochs before and after a drop of the learning rate that are averaged.
+# Means are over this number of epochs before a drop of the learning rate, and after the drop.
 NEAR = 3
 AT_DROPS = (
     f"The mean distance in the {NEAR} epochs after a drop of the learning rate, divided by the "

@@ -25,7 +25,7 @@ FORMS = {
     "overread": "not printed: an over-reading, which must fail",
 }
 MUST_FAIL = ("rejected", "overread")
-ROUNDING = 1e-8  # rounding error of float64 after some thousand operations
+ROUNDING = 1e-8  # the rounding error of float64 after some thousand operations
 
 
 def outcome(check: dict) -> str:

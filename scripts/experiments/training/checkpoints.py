@@ -103,8 +103,8 @@ class Checkpoints:
             )
         if step in self.manager.all_steps():
             return
-        # Copies are saved, because the next step may change `notes` and donate the buffers of
-        # `state` before they are written.
+        # Copies are saved, because the next step can change `notes`, or donate the buffers of
+        # `state`, before `notes` and `state` are written.
         notes = copy.deepcopy(notes)
         leaves = [jnp.copy(leaf) for leaf in jax.tree.leaves(state)]
         sums = sums_of(leaves)

@@ -38,7 +38,8 @@ def show(
       InputError: The topology or the data set is unknown, a plugin or a library is not installed, a
         plugin cannot compile the step, or a batch cannot be divided by the number of chips.
     """
-    # `environment` raises if a library is missing, so it is called before minutes of compilation
+    # `environment` raises an error if a library is missing, so it is called before the compilation,
+    # which takes minutes.
     found = environment()
     try:
         available = compile_only_devices(topology)

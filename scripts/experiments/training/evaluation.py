@@ -28,7 +28,7 @@ from experiments.recipes import Recipe
 from experiments.training.networks import inference_graph
 from experiments.training.step import cast
 
-CHUNK = 512  # Largest number of test images in one forward pass, for data in memory.
+CHUNK = 512  # The largest number of test images in one forward pass, for data in memory.
 TOP = 5  # Table 3 of the unitization paper has the top-5 accuracy.
 
 Network = Any  # parameters and statistics of the network

@@ -28,7 +28,7 @@ from experiments.training.step_log import StepLog
 from experiments.training.trainer import Seeds, Trainer
 
 PROFILED_STEPS = 10
-BETWEEN_CHECKPOINTS = 30.0  # seconds between two checkpoints
+BETWEEN_CHECKPOINTS = 30.0  # the smallest number of seconds between two checkpoints
 
 
 Measure = Callable[[State], dict[str, Any]]

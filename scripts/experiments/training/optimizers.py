@@ -64,7 +64,7 @@ def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
     elif recipe.schedule == "linear":
         falling = optax.linear_schedule(recipe.learning_rate, 0.0, recipe.epochs * steps - warmup)
     else:
-        # in short runs, several drops may be at the same step
+        # In a short run, several drops can be at the same step.
         counts = Counter(sorted(drop_epochs(recipe)))
         drops = {
             (epoch - 1) * steps - warmup: recipe.drop_factor**-times

@@ -22,8 +22,8 @@ from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.nnx import recalibrate
 
 NORMALIZATIONS = ("batch_norm", "unitized")
-SAMPLE = 500  # Training images from which an untrained network gets running statistics.
-PROBE = 1000  # Test images for which the outputs of a layer are measured.
+SAMPLE = 500  # The number of images from which an untrained network gets running statistics.
+PROBE = 1000  # The number of test images for which the outputs of a layer are measured.
 
 
 class History(NamedTuple):

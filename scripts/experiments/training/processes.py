@@ -14,12 +14,12 @@ from jax.experimental import multihost_utils
 from experiments.cli import InputError, say
 
 ENDED = "all processes must run to the end; another process seems to have ended"
-# Phrases in the exceptions of collectives, barriers and connections.
+# Exceptions of collectives, barriers and connections contain one of these words.
 BETWEEN_PROCESSES = re.compile(
     "gloo|nccl|barrier|coordination|connection|socket|unavailable|heartbeat|deadline", re.IGNORECASE
 )
-WAITING = 120  # Seconds to wait until all processes are connected.
-SOURCE = re.compile(r"\[external/[^\]]*\] ")  # Pattern of the source locations in XLA's messages.
+WAITING = 120  # The seconds to wait until all processes are connected.
+SOURCE = re.compile(r"\[external/[^\]]*\] ")  # The source locations in XLA's messages.
 
 
 def init_distributed(

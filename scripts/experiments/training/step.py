@@ -96,8 +96,8 @@ def rematerialize(model: nnx.Module) -> nnx.Module:
     """A copy of the model whose blocks, or stages, are recomputed in the backward pass."""
     copy: Any = nnx.merge(*nnx.split(model), copy=True)
     for part in getattr(copy, "blocks", getattr(copy, "stages", ())):
-        # A module around the block would change the names of the variables. A subclass keeps the
-        # names.
+        # A module that holds the block would change the names of the variables. A subclass keeps
+        # the names.
         part.__class__ = _recomputed(type(part))
     return copy
 

@@ -47,7 +47,7 @@ def read_recipe(run: Path) -> tuple[Recipe, dict[str, Any]]:
         raise InputError(f"{must}; got {run} ({type(error).__name__})") from error
     fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     recipe = Recipe(**fields)
-    try:  # another version of the code, or a person, may have written the file
+    try:  # another version of the code, or a person, can have written the file
         recipes.check(recipe)
         check_optimizer(recipe)
     except InputError as error:

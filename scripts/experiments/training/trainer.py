@@ -123,8 +123,8 @@ class Trainer:
         step = train_step(self.recipe, self._loader, optimizer, graph, mesh, layout.microbatches)
         step = self._maybe_vmap(step, (0, self._loader.in_axes, 0))
         init = self._maybe_vmap(partial(_init_state, self.recipe, build, optimizer), 0)
-        # With an inner `jit`, `eval_shape` and the outer `jit` share one trace, which takes
-        # seconds.
+        # Tracing takes seconds. With this inner `jit`, `eval_shape` and the outer `jit` share one
+        # trace.
         init = jax.jit(init)
         shapes = jax.eval_shape(init, self._seed_array((0, 1)))
         shardings = jax.tree.map(partial(_state_sharding, mesh, layout.shard_state), shapes)
