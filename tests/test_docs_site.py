@@ -37,7 +37,8 @@ def namespaces(name):
             yield from namespaces(value.__name__)
 
 
-LAZY = ("geometry.claims",)  # imported when first used, so `public_names` does not find the package
+# This package is imported when it is first used, so `public_names` does not find the package.
+LAZY = ("geometry.claims",)
 NAMESPACES = dict(found for package in (*PACKAGES, *LAZY) for found in namespaces(package))
 
 

@@ -37,8 +37,8 @@ TANH = kernel_map(jnp.tanh)
 @pytest.mark.parametrize(
     ("activation", "kinks", "closed"),
     [
-        # Closed forms: the kernel of Cho and Saul (2009) for ReLU, the arcsine kernel for erf, and
-        # for the other activations the results of calculations by hand.
+        # The last function of each row is a closed form: the kernel of Cho and Saul (2009) for
+        # ReLU, the arcsine kernel for erf, and the results of calculations by hand for the others.
         (*RELU, lambda r: (np.sqrt(1 - r**2) + (np.pi - np.arccos(r)) * r) / np.pi),
         (jax.scipy.special.erf, (), lambda r: np.arcsin(2 * r / 3) / np.arcsin(2 / 3)),
         (jnp.sin, (), lambda r: np.sinh(r) / np.sinh(1)),

@@ -74,7 +74,8 @@ def test_an_odd_point_is_80_degrees_from_samples_within_65_degrees(angle, spread
 def test_an_opposite_sample_has_the_angle_pi_and_a_parallel_one_zero():
     x = np.array([[5.0, 0.0], [-1.0, 0.0], [2.0, 0.0]])
     found = geometry.odd_point(jnp.asarray(x @ x.T))
-    np.testing.assert_allclose(found.angle, np.pi / 2, rtol=1e-12)  # the mean of the angles π and 0
+    # The mean of the angles π and 0 is π/2.
+    np.testing.assert_allclose(found.angle, np.pi / 2, rtol=1e-12)
     np.testing.assert_allclose(found.spread, np.pi, rtol=1e-12)
 
 

@@ -193,8 +193,8 @@ def test_networks_are_spread_over_devices(key):
 
 
 def test_scales_beyond_floating_point_are_logarithms(key):
-    # At width 3, each layer multiplies squared norms by about exp(−1.1). Without division by the
-    # scale, squared norms would underflow, even in float64, after 700 layers.
+    # At width 3, each layer multiplies squared norms by approximately exp(−1.1). Without division
+    # by the scale, squared norms would underflow, even in float64, after 700 layers.
     x = jax.random.normal(key, (4, 3), jnp.float32)
     net = jax.jit(lambda k: random_network(k, x, depth=1500, width=3, layers=(1500,)))(key)
     assert net.log_scale[0] < -200

@@ -31,7 +31,7 @@ from tests.support.other_platforms import as_on
 fast_emd_1d, fast_emd_sliced = jitted(emd_1d), jitted(emd_sliced)
 
 
-# Only four sizes are drawn, because each pair of sizes compiles a program.
+# Only four sizes are drawn, because JAX compiles a program for each pair of sizes.
 sizes = st.sampled_from([1, 2, 5, 12])
 
 
@@ -293,7 +293,8 @@ def test_other_features_and_weights_are_refused(distance):
 
 
 def test_weights_of_one_sample_alone_count():
-    # W₁ between weights (0, 1) and equal weights at the points 0 and 1 is 1/2.
+    # If one sample has the weights 0 and 1 at the points 0 and 1, and the other sample has equal
+    # weights, the distance W₁ is 1/2.
     x, weights = jnp.array([[0.0], [1.0]]), jnp.array([0.0, 1.0])
     np.testing.assert_allclose(emd(x, x, x_weights=weights), 0.5, rtol=1e-9)
     np.testing.assert_allclose(emd(x, x, y_weights=weights), 0.5, rtol=1e-9)

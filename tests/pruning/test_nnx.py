@@ -112,7 +112,7 @@ def select_heads(scores, ratio=0.5, **options):
 
 def built(name):
     """A model with random arrays, including statistics, and its inputs."""
-    RNG.bit_generator.state = SEED  # so the arrays do not depend on earlier tests
+    RNG.bit_generator.state = SEED  # the arrays then do not depend on earlier tests
     build, inputs = MODELS[name]
     model = build(nnx.Rngs(0))
     drawn = lambda p: jnp.asarray(RNG.uniform(0.5, 1, p.shape), p.dtype)  # noqa: E731

@@ -440,7 +440,7 @@ CUT: dict[str, Case] = {
 }
 
 
-# Cases that only slow tests include, because other cases also test loops, splits and reshapes.
+# Only slow tests include these cases, because other cases also test loops, splits and reshapes.
 REPEATED = ("gates of a GRU", "while, over time", "heads, their number", "heads of thirds")
 
 

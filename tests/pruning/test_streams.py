@@ -187,7 +187,7 @@ def test_what_must_stay_stays(name):
     assert [primitive] == [report.primitive for report in reports][:1]
 
 
-# Norms that the smaller network computes exactly, although they sum terms that are not zero at
+# The smaller network computes these norms exactly, although they sum terms that are not zero at
 # removed channels.
 NOT_ZERO = {
     "a part that is gone": lambda h: (

@@ -91,7 +91,7 @@ def test_conv1d_of_gpt2_is_not_transposed_but_linear_layers_of_its_names_are():
     np.testing.assert_array_equal(
         load(alone, dense=True)["h.0.mlp.c_fc"], alone["h.0.mlp.c_fc.weight"].T
     )
-    # A convolution or a vector of these names does not show the order of matrices.
+    # A convolution or a vector with such a name does not show the order of matrices.
     other = {"c_fc.weight": ones(2, 5, 3, 3), "c_attn.weight": ones(4)}
     assert shapes(other | {"c_proj.weight": ones(2, 7)})["c_proj"] == (7, 2)
     # CLIP and nanoGPT have Linear layers instead, whose matrices are transposed.

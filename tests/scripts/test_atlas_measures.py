@@ -144,8 +144,8 @@ def test_a_certificate_has_both_radii_and_the_distance_of_biases(normalizer, rad
         (atlas.ConvNet, 9 * (16 + 16 * 32 + 32 * 32) + 80 + 32 * 10 + 10 + 2 * 80),
         (
             atlas.Reader,
-            (128 + 32) * 32  # Characters and positions.
-            + 2 * 4 * (32 * 32 + 32)  # Queries, keys, values and outputs.
+            (128 + 32) * 32  # The embeddings of characters and positions.
+            + 2 * 4 * (32 * 32 + 32)  # The layers for queries, keys, values and outputs.
             + 2 * (2 * 32 * 128 + 128 + 32)
             + 32 * 128
             + 128
@@ -403,6 +403,6 @@ def test_a_shift_is_the_geometric_mean_over_layers_and_epochs():
     runs = [{"value": 1.0}, {"value": 3.0}]
     found = atlas_findings._mean(runs, lambda run: run["value"])
     assert found == {"mean": 2.0, "stderr": 1.0}
-    runs[0]["value"] = np.nan  # a seed without a value
+    runs[0]["value"] = np.nan  # this seed has no value
     found = atlas_findings._mean(runs, lambda run: run["value"])
     assert found == {"mean": None, "stderr": None}

@@ -20,7 +20,8 @@ from experiments.cli import InputError
 
 # train.py is not included, because its command line begins with a preset.
 COMMANDS = sorted({*Path(cli.__file__).parents[1].glob("*.py")} - {Path(train.__file__)})
-WRITES_FILES = {"atlas_traffic", "bench", "shift_estimators"}  # Commands that write one file, OUT.
+# Each of these commands writes one file, OUT.
+WRITES_FILES = {"atlas_traffic", "bench", "shift_estimators"}
 # The command repair writes a file for each experiment, and reproduce writes folders.
 WRITES_RESULTS = [
     path

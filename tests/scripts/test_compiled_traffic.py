@@ -88,9 +88,9 @@ def loop(condition, attributes=""):
         ("f32[]", 4),
         ("bf16[3,5]{1,0}", 30),
         ("f32[3]{0:T(128)}", 128 * 4),
-        # 16 channels, padded to 128 lanes
+        # The 16 channels are padded to 128 lanes.
         ("bf16[128,32,32,16]{3,2,1,0:T(8,128)(2,1)}", 128 * 32 * 32 * 128 * 2),
-        # 128 images fill the lanes
+        # The 128 images fill the lanes.
         ("bf16[128,32,32,16]{0,3,2,1:T(8,128)(2,1)}", 128 * 32 * 32 * 16 * 2),
         ("f32[8]{0:T(128)S(1)}", 0),  # this array is in vector memory
         ("f32[8]{0:T(128)S(5)}", 0),  # this array is in host memory
@@ -383,7 +383,7 @@ def test_arrays_have_their_dimensions_and_tokens_are_none():
         ([5, 6], "{0,1:T(4,8)}", 8 * 8),
         ([3, 5, 6], "{2,0,1:T(4,8)}", 5 * 4 * 8),
         ([3, 5, 6], "{2,1,0:T(4,8)(2,1)}", 3 * 8 * 8),
-        ([6], "{0:T(4,8)}", 4 * 8),  # one row, padded to a tile
+        ([6], "{0:T(4,8)}", 4 * 8),  # one row is padded to a tile
     ],
 )
 def test_an_array_is_padded_to_the_tiles_of_its_two_fastest_dimensions(dims, layout, expected):

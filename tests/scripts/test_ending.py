@@ -178,7 +178,7 @@ def test_a_library_that_is_not_installed_is_named_before_a_command_computes(monk
 
 COMMANDS = sorted(Path(train.__file__).parent.glob("*.py"))
 REQUIRED = {"analyze": ["weights.npz"], "train": ["digits-mlp"], "prune_lm": ["model"]}
-# commands that check whether the folder of the model exists before their large imports
+# These commands check whether the folder of the model exists, before they import large packages.
 NO_MODEL = ("compare_lm", "prune_lm")
 commands = pytest.mark.parametrize("command", COMMANDS, ids=lambda path: path.stem)
 

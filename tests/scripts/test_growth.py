@@ -16,7 +16,7 @@ from tests.support.small_runs import SMALL, View, compiled, random_images, train
 pytestmark = pytest.mark.slow
 PAGE, MEGABYTE = os.sysconf("SC_PAGE_SIZE"), 2**20
 STEPS, PRUNINGS = 3000, 200
-ALLOWED = 24 * MEGABYTE  # the memory may grow by 12 kB in each of the last 2000 steps
+ALLOWED = 24 * MEGABYTE  # each of the last 2000 steps is allowed to add 12 kB
 
 
 def resident() -> int:

@@ -187,7 +187,8 @@ def test_without_copies_the_repaired_model_is_the_whole_one(family, tmp_path):
     counts = Counts(3, 1, 8, 24)
     chosen = choice.choose(model, counts, "reconstruction", text, 0, lambda _: None)
     for remaining in chosen.selection.intermediate:
-        assert sorted(remaining % 8) == list(range(8))  # one unit of each pair of copies
+        # One unit of each pair of copies remains.
+        assert sorted(remaining % 8) == list(range(8))
     plan = cutting.plan(model, chosen.selection, text, repaired=True)
     found = {}
     assert len(dict(cutting.arrays(plan, found, lambda _: None))) == len(model.tensors)
@@ -253,7 +254,7 @@ def test_readers_of_a_narrower_stream_are_fitted_to_the_units_of_their_own_layer
             for name in names:
                 wanted = h @ units_of(model.architecture, p[name], name, kept, i).T
                 if family == "qwen3" and name in cutting.ATTENTION[:2]:
-                    wanted = wanted * 2**0.5  # the epsilon of the norm of each head is doubled
+                    wanted = wanted * 2**0.5  # each head's norm has a doubled epsilon
                 missed = [
                     np.abs(h_small @ choice.rows(np.asarray(params[name])).T - wanted).max()
                     for params in (fitted.params, small)
@@ -600,7 +601,8 @@ def test_a_budget_of_bytes_is_met_by_the_largest_of_the_candidates(tmp_path):
     wanted = Wanted(round_to=1)
     found = compiled_budget.largest(model, wanted, 9e9 + 3, cost)
     assert found == whole._replace(intermediate=9, groups=2)
-    assert len(seen) == len(set(seen)) < 8  # bisection compiles only a few of about 16 candidates
+    # Bisection compiles only a few of approximately 16 candidates.
+    assert len(seen) == len(set(seen)) < 8
     with pytest.raises(InputError, match=r"got 0\.5, and the model with the fewest .* needs 1$"):
         compiled_budget.largest(model, wanted, 0.5e9, cost)
 

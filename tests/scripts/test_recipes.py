@@ -37,7 +37,7 @@ MICRO = "cifar10-resnet110-micro"
 for count in (1, 2, 4, 8, 16):
     RECIPES[f"{MICRO}-g{count}"] = RECIPES[f"{MICRO}-c{count}"] = RECIPES[MICRO]
 FIELDS = ("dataset", "model", "epochs", "batch_size", "learning_rate", "drops", "drop_factor")
-# Other fields, for the presets in which they differ from the paper's first experiment.
+# For each other field: the presets in which this field differs from the paper's first experiment.
 OTHERWISE = {
     "augment": {"digits-preact8": False, "digits-mlp": False, "mnist-moments": False}
     | {name: False for name in RECIPES if name.startswith("imagenet")},

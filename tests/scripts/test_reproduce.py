@@ -48,7 +48,7 @@ def without_times(path):
     results = json.loads(path.read_text())
     for changing in ("seconds", "date", "command"):
         del results[changing]
-    del results["environment"]["commit"]  # the commit may change during the test
+    del results["environment"]["commit"]  # the commit can change during the test
     return results
 
 

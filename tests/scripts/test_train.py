@@ -217,7 +217,8 @@ def test_the_rate_is_inside_the_velocity():
     optimizer = make_optimizer(recipe, 2)
     w, v = jnp.ones(1), np.zeros(1)
     state, expected = optimizer.init(w), np.ones(1)
-    for rate in (1.0, 1.0, 0.1, 0.1):  # v ← 0.9 v − rate · g, w ← w + 0.9 v − rate · g
+    # The rule is v ← 0.9 v − rate · g and then w ← w + 0.9 v − rate · g.
+    for rate in (1.0, 1.0, 0.1, 0.1):
         gradient = 2 * expected
         v = 0.9 * v - rate * gradient
         expected = expected + 0.9 * v - rate * gradient

@@ -92,7 +92,8 @@ def test_an_analysis_of_a_run_is_of_its_weights_and_not_of_the_optimizers_moment
     found = analyze.load(tmp_path, (), 1)
     kernels = [leaf for leaf in jax.tree.leaves(state.params) if leaf.ndim == 4]
     layers = [name for name, w in found.items() if w.ndim == 4]
-    assert len(layers) == len(kernels) == 9  # stem, 6 convolutions in blocks, 2 shortcuts
+    # The layers are the stem, 6 convolutions in blocks and 2 shortcuts.
+    assert len(layers) == len(kernels) == 9
     np.testing.assert_array_equal(found["stem"], state.params["stem"]["kernel"][...])
     with pytest.raises(InputError, match="must have a checkpoint of seed 0"):
         analyze.load(tmp_path, (), 0)

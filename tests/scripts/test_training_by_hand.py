@@ -91,7 +91,8 @@ def run_by_hand(recipe, images, state, orders, rates):
         for name in w:
             g = sum(gradient[name] for _, gradient in found) / len(found)
             g = g + recipe.weight_decay * w[name] if w[name].ndim == 2 else g
-            if recipe.optimizer == "nesterov":  # the rule of the unitization paper's code
+            # This is the rule in the code of the unitization paper.
+            if recipe.optimizer == "nesterov":
                 velocity[name] = recipe.momentum * velocity[name] - rate * g
                 w[name] = w[name] + recipe.momentum * velocity[name] - rate * g
             else:

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / ".pytest_cache" / "compiled"
-MOST_BYTES = 500 * 2**20  # a run of all tests stores about 150 MB of programs
+MOST_BYTES = 500 * 2**20  # a run of all tests stores approximately 150 MB of programs
 DAY = 86400
 
 

@@ -63,7 +63,7 @@ def recorded() -> Iterator[Use]:
 
         return call
 
-    jax.clear_caches()  # programs that were traced before would record nothing
+    jax.clear_caches()  # programs that were traced earlier would record nothing
     with pytest.MonkeyPatch.context() as patch:
         for name in SAMPLERS:
             patch.setattr(jax.random, name, noting(name, getattr(jax.random, name)))

@@ -28,7 +28,7 @@ KERNEL = np.random.default_rng(3).normal(size=(3, 3, 2, 5))
 X0, X1 = jnp.asarray(X[:2]), jnp.asarray(X[2:])
 HALVES = [jaxnorm.batch_statistics(x) for x in (X0, X1)]
 
-# Functions of arrays: example arguments, and the options that determine shapes or branches.
+# For each function of arrays: example arguments, and the options that determine shapes or branches.
 NUMERICAL = {
     jaxnorm.recenter: ((X,), {}),
     jaxnorm.rescale: ((X,), {}),
@@ -140,7 +140,7 @@ NUMERICAL = {
     geometry.ranks.full_rank_reachable: ((X,), {}),
     geometry.ranks.full_rank_probability: ((X[:3, :2], X[3:5, 2:]), {}),
 }
-# Functions of Python numbers, of a key, or of other functions, which other tests call.
+# Other tests call these functions of Python numbers, of a key, or of other functions.
 OTHERS = {
     jaxnorm.shift.emd,
     jaxnorm.shift.emd_critic,

@@ -149,7 +149,7 @@ results_long.command = lambda job, workspace: [sys.executable, "-c", WAITS, sys.
 results_long.run(Job(network("a"), 0), Workspace(Path(), Path(sys.argv[1]), False), lambda: False)
 """
 
-# `os.fork` warns if JAX is loaded. The command does not load JAX, but other tests may load it.
+# `os.fork` warns if JAX is loaded. The command does not load JAX, but other tests can load it.
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork")
 
 
