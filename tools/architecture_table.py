@@ -106,8 +106,8 @@ def _channels(model: Architecture) -> tuple[int, int]:
     return len(found), total
 
 
-# Primitives that are not reported as reasons for fixed channels, because they only couple channels
-# with channels that are fixed for another reason, such as the zeros of a shortcut.
+# These primitives are not reported as reasons for fixed channels. They only couple channels with
+# other channels, which are fixed for another reason, such as the zeros of a shortcut.
 BESIDE = ("add", "dot_general")
 
 

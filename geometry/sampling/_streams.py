@@ -238,7 +238,7 @@ def _on_device(
     none = jax.tree.map(jnp.zeros_like, state)
     if program.mesh is None and jax.sharding.get_abstract_mesh().manual_axes:
         drawn = jax.eval_shape(partial(_chunk, program), inputs, start, stop)
-        none = varying_like(none, drawn)  # in a `shard_map`, a state has the type of `drawn`
+        none = varying_like(none, drawn)  # in a `shard_map`, the loop needs this type
     return jax.lax.fori_loop(0, chunks, step, none)
 
 

@@ -163,7 +163,7 @@ def merge_means(a: Any, b: Any) -> tuple[Array, Array, Array, tuple[Array, Array
     """
     count = a.count + b.count
     share = b.count / jnp.where(count == 0, 1, count)
-    # The mean of an empty batch is arbitrary, so the square of a difference from it could overflow.
+    # The mean of an empty batch is arbitrary, so `delta` could be too large to be squared.
     delta = jnp.where((a.count > 0) & (b.count > 0), b.mean - a.mean, 0)
     mean = jnp.where(a.count > 0, a.mean + share * delta, b.mean)
     return count, mean, share, (-share * delta, (1 - share) * delta)

@@ -119,7 +119,7 @@ def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
     for axis in known:
         size, devices = x.shape[axis], _devices(sharding.mesh, sharding.spec[axis])
         # The sharding over Auto mesh axes is not known while tracing, so the code assumes that the
-        # axis is split over all devices if its size is a multiple of their number.
+        # axis is split over all devices if its size is a multiple of the number of devices.
         if axis == 0 and devices == 1:
             devices = jax.device_count() if size % jax.device_count() == 0 else 1
         strides[axis] = _stride(min(rest, size), size, devices)

@@ -76,7 +76,7 @@ class MLP(nnx.Module):
         check_array(x, "x")
         if x.ndim == 0:
             raise ValueError("x must have samples on its first axis; got a scalar")
-        # A reshape to `(n, -1)` would fail for zero samples.
+        # A reshape to `(n, -1)` would fail if n is 0.
         x = x.reshape(x.shape[0], math.prod(x.shape[1:]))
         if x.shape[1] != (inputs := self.layers[0].kernel.shape[0]):
             raise ValueError(f"a sample of x must have {inputs} elements; got {x.shape[1]}")

@@ -66,7 +66,7 @@ def emd_1d(
 
 def _quantile_pairs(n: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pairs of sorted values of two samples at common quantiles, and each pair's probability."""
-    # Both quantile functions are constant between neighbouring integer multiples of 1/(n m).
+    # Both quantile functions are constant between neighboring integer multiples of 1/(n m).
     edges = np.union1d(np.arange(n + 1, dtype=np.int64) * m, np.arange(m + 1, dtype=np.int64) * n)
     return edges[:-1] // m, edges[:-1] // n, np.diff(edges) / (n * m)
 

@@ -13,7 +13,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import numpy as np
 
-INDEX = ".safetensors.index.json"  # The file that lists the shards has a name that ends so.
+INDEX = ".safetensors.index.json"  # The file that lists the shards has this ending.
 MAX_DEPTH = 64  # A deeper tree of arrays is not read.
 MAX_INTEGER_KEY = 2**60
 

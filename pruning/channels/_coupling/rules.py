@@ -167,7 +167,7 @@ RULES: dict[Primitive | str, Rule] = {
     p.and_p: elementwise(any_of),
     p.div_p: elementwise(first_of, nonzero="all", singular=(1,), scaled=(0,)),
     p.rem_p: elementwise(first_of, singular=(1,)),
-    # primitives that are powers of their operand
+    # primitives that compute a power of their operand
     p.square_p: power(lambda eqn, numbers: 2),
     p.sqrt_p: power(lambda eqn, numbers: 1 / 2),
     p.rsqrt_p: power(lambda eqn, numbers: -1 / 2),
@@ -189,7 +189,7 @@ RULES: dict[Primitive | str, Rule] = {
     ),
     **dict.fromkeys((p.igamma_p, p.igammac_p), elementwise(singular=(0, 1))),
     p.bitcast_convert_type_p: Rule(moves.bitcast),
-    # Reductions: a sum over channels may drop terms that are zero.
+    # Reductions. A sum over channels can leave out removed channels only if their terms are zero.
     p.reduce_sum_p: Rule(arithmetic.reduce_sum, same, summed=reduced_axes, sums=True),
     **dict.fromkeys(
         (p.reduce_max_p, p.reduce_min_p, p.reduce_prod_p),

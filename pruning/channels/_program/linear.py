@@ -81,7 +81,7 @@ class Convolution(NamedTuple):
             return lax.slice(padded, (0, 0, *start), limits, (1, 1, *self.strides))
 
         windows = jnp.stack([shifted(offset) for offset in np.ndindex(*self.window)])
-        # After `moveaxis`, the axes are channels, offsets in the window, images, positions.
+        # After `moveaxis`, the axes are channels, offsets in the window, images, and positions.
         windows = jnp.moveaxis(windows, 2, 0)
         flat = windows.reshape(self.groups, -1, math.prod(windows.shape[2:]))
         return flat.swapaxes(1, 2)

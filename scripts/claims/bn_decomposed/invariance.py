@@ -14,7 +14,7 @@ from jaxnorm import recenter
 
 claim = partial(Claim, "Batch Normalization Decomposed")
 
-POINTS = 5  # The batch of Theorems 13 and 14 has five samples.
+POINTS = 5  # In the checks of Theorems 13 and 14, a batch has five samples.
 WIDTH = 5  # In a narrow layer, the mean of a norm is clearly below its root mean square.
 CASES = 200
 SPREAD = ((2.0, 0.0, 0.0), (0.3, 0.5, 0.0), (-0.4, 0.2, 0.3), (0.0, -0.3, 0.5), (0.1, 0.1, -0.6))

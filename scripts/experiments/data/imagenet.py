@@ -234,7 +234,7 @@ def _read(
     scales: tuple[int, int],
 ) -> tuple[UInt8[np.ndarray, "n h w 3"], Int32[np.ndarray, " n"]]:
     images, labels = [], []
-    draws = rng.integers(2**63, size=len(indices))  # one number for each image, of every process
+    draws = rng.integers(2**63, size=len(indices))  # one number for each image of the whole batch
     for position in shard.positions(len(indices)):
         draw = np.random.default_rng(draws[position])
         with name_record("train", int(indices[position])):

@@ -20,7 +20,7 @@ PAIRS = ["-".join(pair) for pair in pruning.ranking.PAIRS]
 # The significance level of every test. For independent weights, `ks_bound` is at least the distance
 # between a Gaussian and the distribution of the weights, with probability 1 − LEVEL.
 LEVEL = 0.05
-# The equivalence test of the mean weight with 0 has this margin, in standard deviations of weights.
+# The test whether the mean weight is nearly 0 has this margin, in standard deviations of weights.
 MEAN_MARGIN = 0.05
 BAND = (0.025, 0.975)  # the ends of a band are these quantiles over random layers
 TESTS = {

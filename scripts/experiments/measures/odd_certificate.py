@@ -159,7 +159,7 @@ def piecewise_linear(slope: Number) -> Kernel:
     def kernel(first: Number, second: Number, both: Number) -> Moment:
         angle = mpmath.acos(both / mpmath.sqrt(first * second))
         like = (1 + slope**2) * (mpmath.pi - angle) + 2 * slope * angle
-        by_both = like / (2 * mpmath.pi)  # E φ′(u) φ′(v)
+        by_both = like / (2 * mpmath.pi)  # this is E φ′(u) φ′(v)
         sine = mpmath.sqrt(first * second) * mpmath.sin(angle)
         value = (1 - slope) ** 2 * sine / (2 * mpmath.pi) + by_both * both
         # By Euler's theorem, `value` is the sum of first · ∂value/∂first, second · ∂value/∂second

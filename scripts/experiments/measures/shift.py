@@ -56,7 +56,7 @@ ORDERS = {"norm first": "mlp", "ReLU first": "mlp_relu_first"}
 FREE = ("skewness", "kurtosis")
 PROBE = 1000  # The number of test images that the trackers evaluate.
 CHUNK = 500  # The number of images in one forward pass, when moments are measured.
-# The moments with running statistics, or with batch statistics, are of this number of batches.
+# The moments for running statistics and for batch statistics are from this number of batches.
 MOMENT_BATCHES = 20
 # Before the noise floor is measured, at most this number of further batches update the running
 # averages. After 100 batches at momentum 0.9, the earlier averages have a weight of 0.9¹⁰⁰ = 3e-5.
