@@ -1,5 +1,6 @@
 """Pruned models run by the program of the large model; `check_program` rejects other programs."""
 
+import re
 from contextlib import nullcontext
 from typing import Any
 
@@ -506,6 +507,18 @@ def test_a_compiled_part_with_all_channels_has_forward_derivatives():
     found = jax.jvp(lambda x: run(small, x), (X,), (X**2,))
     expected = jax.jvp(lambda x: apply(masked, x), (X,), (X**2,))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_an_error_names_the_innermost_line_of_the_model():
+    def grouped(h):
+        return h.reshape(5, 2, 4)
+
+    def written(p, x):
+        return jnp.einsum("bgc,gco->bo", grouped(hidden(p, x)), p["o"].reshape(2, 4, -1))
+
+    line = rf"at {re.escape(__file__)}:{grouped.__code__.co_firstlineno + 1} \(.*grouped\)"
+    with pytest.raises(ValueError, match=line):
+        prune(written, MLP, X, ratios=[0.5])
 
 
 def test_an_error_inside_of_a_library_names_no_line():

@@ -68,6 +68,20 @@ def test_a_square_of_an_image_is_cut_out_or_of_another_one(key):
     np.testing.assert_allclose(labels, 0.75 * y + 0.25 * y[::-1])
 
 
+def test_a_square_can_be_at_every_place_of_an_image(key):
+    """An image of 5 by 7 pixels has 15 places for a square of 3 by 3, all equally likely."""
+    inside = np.asarray(filter_settings.square(key, (3000, 5, 7, 2), 3))
+    assert inside.shape == (3000, 5, 7, 1)
+    counts = np.zeros((3, 5))
+    for image in inside[..., 0]:
+        rows, columns = np.nonzero(image)
+        assert len(rows) == 9
+        assert np.ptp(rows) == np.ptp(columns) == 2
+        counts[rows.min(), columns.min()] += 1
+    # Each count is binomial, with mean 200 and standard deviation 13.7.
+    assert abs(counts - 200).max() < 5 * 13.7
+
+
 def test_a_random_relu_divides_negative_values_by_3_to_8(key):
     h = jnp.linspace(-1, 1, 20_001, dtype=jnp.float32)
     found = np.asarray(filter_settings.random_relu(key, h))

@@ -47,9 +47,13 @@ def random_text(count, *sizes):
 
 def missed(w, x, j):
     """The least Σ ‖W x − W' x'‖² over all W', where x' is x without the elements j, by NumPy."""
-    rest = np.delete(x, j, 1)
-    solution, *_ = np.linalg.lstsq(rest, x @ w.T, rcond=None)
-    return np.sum(np.square(rest @ solution - x @ w.T))
+    return missed_by(w, x, np.setdiff1d(np.arange(x.shape[1]), j))
+
+
+def missed_by(w, x, remaining):
+    """The squared error of the outputs x wᵀ if least squares fits them to the remaining inputs."""
+    solution, *_ = np.linalg.lstsq(x[:, remaining], x @ w.T, rcond=None)
+    return np.sum(np.square(x[:, remaining] @ solution - x @ w.T))
 
 
 @pytest.mark.parametrize("width", [1, 2])
@@ -79,6 +83,19 @@ def test_many_units_are_removed_in_rounds_that_see_each_other():
     remaining = scores.reconstruction(rng.normal(size=(30, 20)), x.T @ x, 1, 18)
     removed = sorted(set(range(20)) - set(remaining))
     assert len({unit // 2 for unit in removed}) == 2
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_the_units_that_least_squares_misses_most_remain(width):
+    rng = np.random.default_rng(3)
+    x, w = rng.normal(size=(90, 12)) @ rng.normal(size=(12, 12)), rng.normal(size=(4, 12))
+    left = list(range(12 // width))
+    remaining = max(2, len(left) - scores.ROUNDS)  # each round removes one unit
+    while len(left) > remaining:
+        inputs = [np.arange(u * width, (u + 1) * width) for u in left]
+        alone = [missed_by(w, x, np.delete(inputs, k, 0).ravel()) for k in range(len(left))]
+        del left[int(np.argmin(alone))]
+    np.testing.assert_array_equal(scores.reconstruction(w, x.T @ x, width, remaining), left)
 
 
 @pytest.mark.parametrize("remaining", [1, 3, 10, 11, 19, 20])

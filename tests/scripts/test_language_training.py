@@ -14,6 +14,7 @@ from experiments.language import (
     choice,
     comparison,
     cutting,
+    export,
     python_text,
     removal,
     repair,
@@ -83,6 +84,20 @@ def test_kernels_into_the_stream_start_smaller_and_no_two_alike():
         assert p.std() == pytest.approx(deviation, rel=0.15), name
     firsts = [float(p.ravel()[0]) / float(p.std()) for p in kernels.values()]
     assert len(set(np.round(firsts, 4))) == len(firsts)
+
+
+def test_a_layer_has_the_parameters_of_its_own_number():
+    params = {"model.norm.weight": 0, "model.layers.1.a.weight": 1, "model.layers.11.a.weight": 2}
+    assert training.layer_of(params, 1) == {"a.weight": 1}
+    assert training.layer_of(params, 11) == {"a.weight": 2}
+
+
+def test_letters_of_bytes_are_those_of_gpt2():
+    """GPT-2 writes visible bytes as they are, and the others as the letters from U+0100 on."""
+    letters = export.letters()
+    assert len({*letters}) == 256
+    for byte, letter in {"a": "a", "~": "~", " ": "Ġ", "\n": "Ċ", "\x7f": "ġ", "\xad": "Ń"}.items():
+        assert letters[ord(byte)] == letter
 
 
 @pytest.fixture(scope="module")

@@ -201,3 +201,16 @@ def test_a_value_of_another_kind_is_refused(changes, sentence):
     options.check(Kinds(pair=("c", "d"), several=(1, 2, 3), choice="b"))
     with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
         options.check(Kinds(**changes))
+
+
+def test_arguments_of_a_checked_function_are_in_their_ranges():
+    @options.checked
+    def main(folder: str, *, count: options.Positive, share: options.Share | None = None):
+        return folder, count, share
+
+    assert main("a", count=1) == ("a", 1, None)
+    assert main("a", count=3, share=1.0) == ("a", 3, 1.0)
+    with pytest.raises(InputError, match=r"^--count must be at least 1; got 0$"):
+        main("a", count=0)
+    with pytest.raises(InputError, match=r"^--share must lie in \(0, 1\]; got 0\.0$"):
+        main("a", count=1, share=0.0)

@@ -89,7 +89,8 @@ def test_layers_normalize_as_the_recipe_says():
 
 
 @pytest.mark.parametrize(
-    ("changes", "groups"), [({"norm_groups": 2}, 2), ({"norm_channels": 2}, 4), ({}, 8)]
+    ("changes", "groups"),
+    [({"norm_groups": 1}, 1), ({"norm_groups": 2}, 2), ({"norm_channels": 2}, 4), ({}, 8)],
 )
 def test_group_norm_has_groups_or_channels_of_a_group(changes, groups, key):
     layer = norms(normalization="group_norm", **changes)

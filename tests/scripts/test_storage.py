@@ -44,6 +44,14 @@ def test_a_path_is_local_or_of_a_bucket(tmp_path):
         storage.local("")  # `--out "$OUT"` gives this if OUT is not set
 
 
+def test_only_a_local_path_becomes_absolute_without_links(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    monkeypatch.chdir(tmp_path)
+    assert storage.absolute(Path("link/b")) == tmp_path.resolve() / "a" / "b"
+    assert str(storage.absolute(storage.location("gs://mine/a/../b"))) == "gs://mine/a/../b"
+
+
 @pytest.mark.parametrize("text", ["ftp://mine/a", "gs://", "gs:///a", "file://host/a", "://a"])
 def test_other_schemes_are_one_sentence_and_status_2(text, capfd):
     with pytest.raises(SystemExit) as end, cli.ending():
