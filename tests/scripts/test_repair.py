@@ -1,11 +1,14 @@
 """Standard errors of repaired networks, and how an interrupted run resumes."""
 
 import json
+import resource
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
@@ -308,6 +311,269 @@ def test_images_are_cropped_after_padding_and_half_are_flipped_from_left_to_righ
 def test_a_recalibrated_small_network_is_as_recorded(small_network):
     found = recalibration.run(recalibration.Path(), recalibration.Path(), 20, 50)
     assert_as_recorded("runs/recalibration", found, rtol=2e-3, atol=1e-4)
+
+
+class Norms(nnx.Module):
+    """A network of three batch norms, with the names of a ResNet-20's, and no other layer."""
+
+    def __init__(self):
+        norms = [
+            jaxnorm.nnx.BatchNorm(3, momentum=0.8, epsilon=1e-3, rngs=nnx.Rngs(0)) for _ in range(3)
+        ]
+        self.stem_norm = norms[0]
+        self.blocks = nnx.List([nnx.Dict(norm1=norms[1], norm2=norms[2])])
+
+    def __call__(self, x):
+        x = jax.lax.max(self.stem_norm(x), jnp.float32(0))
+        for block in self.blocks:
+            x = x + block.norm2(jax.lax.max(block.norm1(x), jnp.float32(0)))
+        return x.mean((1, 2))
+
+
+def outputs_of_norms(x, affine, running):
+    """The outputs of `Norms` and the inputs of each norm; batch statistics without `running`.
+
+    `affine` has scales and biases of each norm, and `running` has means and variances.
+    """
+    inputs = []
+
+    def normalized(h):
+        i = len(inputs)
+        inputs.append(h)
+        mean, var = running[i] if len(running) else moments_of(h)
+        return (h - mean) / np.sqrt(var + 1e-3) * affine[i, 0] + affine[i, 1]
+
+    h = np.maximum(normalized(x.astype(float)), 0)
+    h = h + normalized(np.maximum(normalized(h), 0))
+    return h.mean((1, 2)), inputs
+
+
+def moments_of(h):
+    return h.mean((0, 1, 2)), h.var((0, 1, 2))
+
+
+def statistics_of_parts(parts, affine):
+    """The moments of each norm's inputs, if each part is normalized by its own statistics."""
+    inputs = zip(*(outputs_of_norms(part, affine, ())[1] for part in parts), strict=True)
+    return np.array([moments_of(np.concatenate(of_norm)) for of_norm in inputs])
+
+
+@pytest.fixture
+def norms():
+    """The graph and the arrays of `Norms`, its scales and biases, and its running statistics."""
+    rng = np.random.default_rng(0)
+    affine = np.stack([rng.uniform(0.5, 2, (3, 3)), rng.normal(0, 0.5, (3, 3))], 1)
+    running = np.stack([rng.normal(1, 0.5, (3, 3)), rng.uniform(0.5, 4, (3, 3))], 1)
+    model: Any = Norms()
+    block = model.blocks[0]
+    for i, norm in enumerate((model.stem_norm, block.norm1, block.norm2)):
+        values = (*affine[i], *running[i])
+        for name, value in zip(("scale", "bias", "mean", "var"), values, strict=True):
+            getattr(norm, name).set_value(jnp.asarray(value, jnp.float32))
+    return *nnx.split(nnx.view(model, use_running_average=True)), affine, running
+
+
+def photos(data_dir, split, start, count):
+    """Random images with random labels, for the folder "data"; test images have four pixels."""
+    assert data_dir == Path("data")
+    rng, size = np.random.default_rng((start, len(split))), 2 if split == "test" else 32
+    x = rng.normal(rng.normal(1, 1, (count, 1, 1, 3)), 1.5, (count, size, size, 3))
+    return x.astype(np.float32), rng.integers(0, 3, count)
+
+
+def test_statistics_of_other_images_replace_those_of_the_training(users_jax, norms, monkeypatch):
+    """Four parts of the images are normalized on their own; then their moments are merged."""
+    graph, tree, affine, running = norms
+    monkeypatch.setattr(recalibration, "network", {Path("w"): (graph, tree)}.get)
+    monkeypatch.setattr(recalibration, "images", photos)
+    found = recalibration.run(Path("w"), Path("data"), 8, 380)
+    parts = np.split(photos(Path("data"), "train", 0, 8)[0], 4)
+    rng = np.random.default_rng(0)
+    fresh = statistics_of_parts(parts, affine)
+    crops = statistics_of_parts([recalibration.augment(rng, part) for part in parts], affine)
+    statistics = {
+        "as trained": running,
+        "recalibrated": fresh,
+        "recalibrated on crops and flips": crops,
+        "means alone": np.stack([fresh[:, 0], running[:, 1]], 1),
+        "variances alone": np.stack([running[:, 0], fresh[:, 1]], 1),
+        "stem alone": np.concatenate([fresh[:1], running[1:]]),
+        "halfway": (running + fresh) / 2,
+    }
+    x, labels = photos(Path("data"), "test", 0, 380)
+    right = {
+        name: outputs_of_norms(x, affine, s)[0].argmax(1) == labels
+        for name, s in statistics.items()
+    }
+    assert found["accuracy"] == pytest.approx({name: row.mean() for name, row in right.items()})
+    assert len(set(found["accuracy"].values())) == 7
+    before = right["as trained"].astype(float)
+    assert found["standard error of the difference"] == pytest.approx(
+        {name: np.std(row - before, ddof=1) / 380**0.5 for name, row in right.items()}
+    )
+    ratios = np.median(np.sqrt(fresh[:, 1] / running[:, 1]), 1)
+    np.testing.assert_allclose(found["median ratio of deviations"], ratios, rtol=1e-4)
+    left = recalibration.norms(nnx.merge(graph, tree))
+    for norm, (mean, var) in zip(left, running, strict=True):  # the network itself is not changed
+        np.testing.assert_allclose(norm.mean[...], mean, rtol=1e-6)
+        np.testing.assert_allclose(norm.var[...], var, rtol=1e-6)
+
+
+def test_the_images_of_a_repair_are_standardized_and_follow_the_given_one(monkeypatch):
+    rng = np.random.default_rng(0)
+    pixels, labels = rng.integers(0, 256, (9, 2, 3, 3), np.uint8), rng.integers(0, 10, 9)
+    examples = [{"image": x, "label": y} for x, y in zip(pixels, labels, strict=True)]
+
+    def data_source(name, *, data_dir, split):
+        return {("cifar10", "data", "test"): examples}[name, data_dir, split]
+
+    monkeypatch.setattr(repair_images.tfds, "data_source", data_source)
+    x, y = repair_images.images("data", "test", 3, 4)
+    expected = (pixels[3:7] / 255.0 - (0.485, 0.456, 0.406)) / (0.229, 0.224, 0.225)
+    np.testing.assert_allclose(x, expected, rtol=1e-5, atol=1e-6)
+    assert x.dtype == np.float32
+    np.testing.assert_array_equal(y, labels[3:7])
+
+
+def test_the_network_of_a_weight_file_normalizes_by_its_running_statistics(
+    users_jax, norms, monkeypatch
+):
+    graph, tree, affine, running = norms
+    model = nnx.view(nnx.merge(graph, tree), use_running_average=False)
+    monkeypatch.setattr(repair_images.weight_files, "read", {Path("w"): model}.get)
+    found = repair_images.applied(repair_images.network("w")[0])
+    x = np.random.default_rng(1).normal(2, 3, (5, 2, 2, 3)).astype(np.float32)
+    expected = outputs_of_norms(x, affine, running)[0]
+    np.testing.assert_allclose(found(repair_images.network("w")[1], x), expected, rtol=1e-4)
+
+
+class Dense(nnx.Module):
+    """A dense layer from 2 to 3 channels, a batch norm, and a dense layer to 4 classes."""
+
+    def __init__(self):
+        self.first, self.last = (
+            nnx.Linear(2, 3, rngs=nnx.Rngs(0)),
+            nnx.Linear(3, 4, rngs=nnx.Rngs(1)),
+        )
+        self.norm = jaxnorm.nnx.BatchNorm(3, momentum=0.8, epsilon=1e-3, rngs=nnx.Rngs(0))
+
+    def __call__(self, x):
+        return self.last(self.norm(self.first(x)))
+
+
+def losses_of_dense(p, x, y):
+    """The mean cross-entropy of `Dense` on a batch, and the inputs of its batch norm."""
+    h = x @ p["first.kernel"] + p["first.bias"]
+    z = (h - h.mean(0)) / np.sqrt(h.var(0) + 1e-3) * p["norm.scale"] + p["norm.bias"]
+    out = z @ p["last.kernel"] + p["last.bias"]
+    return (np.log(np.exp(out).sum(1)) - out[np.arange(len(y)), y]).mean(), h
+
+
+def named(state):
+    """The arrays of a state in float64, by the names of their paths."""
+    flat = nnx.to_flat_state(state)
+    return {".".join(map(str, path)): np.array(leaf[...], float) for path, leaf in flat}
+
+
+def test_a_fine_tuning_is_an_epoch_of_sgd_with_momentum_in_batches_of_the_training(
+    users_jax, monkeypatch
+):
+    """Gradients are central differences. Running statistics have the momentum of the layer."""
+    monkeypatch.setattr(repair_images, "STEP", 4)
+    monkeypatch.setattr(repair_images, "RATE", 0.25)
+    rng = np.random.default_rng(0)
+    graph, tree = nnx.split(nnx.view(nnx.eval_shape(Dense), use_running_average=True))
+    tree = jax.tree.map(lambda a: jnp.asarray(rng.uniform(0.5, 2, a.shape), jnp.float32), tree)
+    x, y = rng.normal(1, 2, (12, 2)).astype(np.float32), rng.integers(0, 4, 12)
+    found = named(repair_images.fine_tuned(graph, tree, (x, y)))
+    p = named(tree)
+    mean, var = p.pop("norm.mean"), p.pop("norm.var")
+    velocity = {name: np.zeros_like(a) for name, a in p.items()}
+    for rows in np.split(np.arange(12), 3):
+        slopes = {name: np.zeros_like(a) for name, a in p.items()}
+        for name, a in p.items():
+            for i in np.ndindex(a.shape):
+                unit = np.zeros_like(a)
+                unit[i] = 1e-5
+                up, down = (
+                    losses_of_dense(p | {name: a + d}, x[rows], y[rows])[0] for d in (unit, -unit)
+                )
+                slopes[name][i] = (up - down) / 2e-5
+        _, h = losses_of_dense(p, x[rows], y[rows])
+        mean, var = 0.8 * mean + 0.2 * h.mean(0), 0.8 * var + 0.2 * h.var(0, ddof=1)
+        velocity = {name: 0.9 * velocity[name] + slope for name, slope in slopes.items()}
+        p = {name: a - 0.25 * velocity[name] for name, a in p.items()}
+    expected = p | {"norm.mean": mean, "norm.var": var}
+    assert found.keys() == expected.keys()
+    for name, a in expected.items():
+        np.testing.assert_allclose(found[name], a, rtol=1e-3, atol=1e-3, err_msg=name)
+
+
+class Wide(nnx.Module):
+    """A stem of 4 channels, and two dense layers with 7 and 3 outputs."""
+
+    def __init__(self):
+        self.stem, self.conv, self.head = (
+            nnx.Linear(n, m, rngs=nnx.Rngs(n)) for n, m in ((2, 4), (4, 7), (7, 3))
+        )
+
+    def __call__(self, x):
+        return self.head(jax.nn.relu(self.conv(jax.nn.relu(self.stem(x)))))
+
+
+@pytest.mark.parametrize("choice", ["l1", "l2", "zeros"])
+def test_channels_of_a_draw_are_chosen_by_their_criterion_and_those_of_the_stem_remain(
+    choice, users_jax
+):
+    """Two of seven channels are removed: the first ones if all scores are zero."""
+    rng = np.random.default_rng(20)  # with this seed, l1 and l2 choose different channels
+    graph, tree = nnx.split(nnx.eval_shape(Wide))
+    tree = jax.tree.map(lambda a: jnp.asarray(rng.normal(0, 1, a.shape), jnp.float32), tree)
+    x = rng.normal(3, 1, (6, 2)).astype(np.float32)
+    task = repair_images.Task(graph, tree, (x, np.zeros(6)), 3, 0.3, choice, 0)
+    options: dict[str, Any] = {"score": repair_images.zeros} if choice == "zeros" else {}
+    if options:
+        task = task._replace(choice="l1")
+    found, whole = named(task.prune_draw(**options)), named(tree)
+    power = {"l1": 1, "l2": 2, "zeros": 0}[choice]
+    norms = (np.abs(whole["conv.kernel"]) ** power).sum(0)
+    remove, keep = np.split(np.argsort(norms, kind="stable"), [2])
+    keep.sort()
+    constant = np.maximum(whole["conv.bias"][remove], 0) @ whole["head.kernel"][remove]
+    expected = whole | {
+        "conv.kernel": whole["conv.kernel"][:, keep],
+        "conv.bias": whole["conv.bias"][keep],
+        "head.kernel": whole["head.kernel"][keep],
+        # Without its weights, a removed channel is constant. The next bias takes the constant.
+        "head.bias": whole["head.bias"] + constant,
+    }
+    assert found.keys() == expected.keys()
+    for name, a in expected.items():
+        np.testing.assert_allclose(found[name], a, rtol=1e-5, err_msg=name)
+
+
+def test_greedy_scores_compare_networks_on_all_batches_of_a_draw():
+    x = np.arange(12.0).reshape(6, 2)
+    graph: Any = nnx.split(nnx.eval_shape(Wide))[0]
+    score: Any = repair_images.Task(graph, {}, (x, x), 3, 0.5, "greedy", 0).score()
+    assert score.func is repair_images.reconstruction_scores
+    found = [part.tolist() for (part,) in score.keywords["batches"]]
+    assert found == [x[:3].tolist(), x[3:].tolist()]
+    assert score.keywords["apply"] is repair_images.applied(graph)
+
+
+def test_the_peak_of_the_memory_begins_anew_at_the_memory_in_use():
+    def in_use():
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+
+    used = np.ones(8_000_000)  # 64 MB
+    del used
+    before = repair_images.peak()
+    assert before == pytest.approx(in_use(), abs=4_000)
+    used = np.ones(8_000_000)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert after - before == pytest.approx(8 * len(used) / 1024, abs=4_000)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """Small networks outside the recipes: layers, steps and statistics, compared with NumPy."""
 
+import itertools
+import math
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -207,6 +210,200 @@ def test_each_repair_of_digits_is_the_one_that_its_name_says():
     assert greedy["score"].func is channels.reconstruction_scores
     assert greedy["repair"].func is channels.least_squares
     assert makers["folded"]() == {}
+
+
+@pytest.mark.parametrize(("name", "window"), [("perceptron", ()), ("convolutional", (3, 3))])
+def test_networks_on_digits_begin_with_the_gain_of_their_inputs(name, window, key, monkeypatch):
+    """Weights have the variance 2/inputs; in the last layer, the variance is 1/inputs."""
+    monkeypatch.setitem(repair_digits.WIDTHS, name, (40, 30, 50))
+    tree = repair_digits.init(key, name)
+    shapes = {"layer0": (*window, 40, 30), "layer1": (*window, 30, 50), "head": (50, 10)}
+    assert {part: arrays["kernel"].shape for part, arrays in tree.items()} == shapes
+    for part, shape in shapes.items():
+        kernel, inputs = np.asarray(tree[part]["kernel"]), math.prod(shape[:-1])
+        deviation = ((1 if part == "head" else 2) / inputs) ** 0.5
+        assert kernel.std() == pytest.approx(deviation, rel=4 / (2 * kernel.size) ** 0.5)
+        assert abs(kernel.mean()) < 4 * deviation / kernel.size**0.5
+    firsts = [arrays["kernel"].ravel()[:9] / arrays["kernel"].std() for arrays in tree.values()]
+    assert (abs(np.corrcoef(firsts)[np.triu_indices(3, 1)]) < 0.95).all()  # each has its own key
+    for part, width in (("layer0", 30), ("layer1", 50)):
+        for array, value in (("scale", 1), ("bias", 0), ("mean", 0), ("var", 1)):
+            np.testing.assert_array_equal(tree[part][array], np.full(width, value))
+    np.testing.assert_array_equal(tree["head"]["bias"], np.zeros(10))
+
+
+def dense_tree(rng, widths):
+    """Random arrays of a perceptron, in float64."""
+    tree: Any = {
+        f"layer{i}": {
+            "kernel": rng.normal(0, n**-0.5, (n, m)),
+            "scale": rng.uniform(0.5, 2, m),
+            "bias": rng.normal(0.5, 1, m),
+            "mean": rng.normal(1, 1, m),
+            "var": rng.uniform(1, 5, m),
+        }
+        for i, (n, m) in enumerate(itertools.pairwise(widths))
+    }
+    return tree | {
+        "head": {"kernel": rng.normal(size=(widths[-1], 10)), "bias": rng.normal(size=10)}
+    }
+
+
+def dense_logits(tree, x, fresh=False):
+    """The outputs of a perceptron in NumPy, and the moments of each layer."""
+    h, moments = x.reshape(len(x), -1), {}
+    for name in sorted(set(tree) - {"head"}):
+        layer = tree[name]
+        h = h @ layer["kernel"]
+        moments[name] = {"mean": h.mean(0), "var": h.var(0)}
+        used = moments[name] if fresh else layer
+        h = np.maximum(standardized(h, layer["scale"], layer["bias"], used["mean"], used["var"]), 0)
+    return h @ tree["head"]["kernel"] + tree["head"]["bias"], moments
+
+
+@jax.enable_x64(True)
+@jax.numpy_rank_promotion("allow")
+def test_networks_on_digits_are_trained_by_adam_at_a_rate_that_falls_to_zero():
+    """Three batches; gradients are central differences, and layers use the batch's statistics."""
+    rng = np.random.default_rng(5)
+    tree = dense_tree(rng, (3, 4))
+    x, y = rng.normal(1, 2, (9, 3)), rng.integers(0, 10, 9)
+    order = rng.permutation(9).reshape(3, 3)
+    given = jax.tree.map(jnp.asarray, tree)
+    found = repair_digits.training(3, 0.1)(given, jnp.asarray(x), jnp.asarray(y), order)
+
+    def loss(tree, rows):
+        out = dense_logits(tree, x[rows], fresh=True)[0]
+        return (np.log(np.exp(out).sum(1)) - out[np.arange(len(rows)), y[rows]]).mean()
+
+    names = [(part, name) for part, arrays in tree.items() for name in arrays]
+    first, second = ({n: np.zeros_like(tree[n[0]][n[1]]) for n in names} for _ in range(2))
+    for t, rows in enumerate(order):
+        slopes = {n: np.zeros_like(first[n]) for n in names}
+        for part, name in names:
+            for i in np.ndindex(slopes[part, name].shape):
+                unit = np.zeros_like(slopes[part, name])
+                unit[i] = 1e-5
+                up, down = (
+                    loss(tree | {part: tree[part] | {name: tree[part][name] + d}}, rows)
+                    for d in (unit, -unit)
+                )
+                slopes[part, name][i] = (up - down) / 2e-5
+        rate = 0.1 * (1 + np.cos(np.pi * t / 3)) / 2
+        moved: Any = {part: {} for part in tree}
+        for n in names:
+            first[n] = 0.9 * first[n] + 0.1 * slopes[n]
+            second[n] = 0.999 * second[n] + 0.001 * slopes[n] ** 2
+            mean, square = first[n] / (1 - 0.9 ** (t + 1)), second[n] / (1 - 0.999 ** (t + 1))
+            moved[n[0]][n[1]] = tree[n[0]][n[1]] - rate * mean / (np.sqrt(square) + 1e-8)
+        tree = moved
+    # Adam's steps do not depend on the size of a gradient, so gradients of zero are left out: those
+    # of the running statistics, which training does not use.
+    for part, name in names:
+        if name in ("mean", "var"):
+            np.testing.assert_array_equal(found[part][name], given[part][name])
+        else:
+            np.testing.assert_allclose(found[part][name], tree[part][name], rtol=1e-4, atol=1e-4)
+
+
+def test_the_seconds_of_a_repair_are_those_in_which_it_is_made(monkeypatch):
+    times = iter([3.0, 5.5, 10.0, 10.25])
+    monkeypatch.setattr(repair_digits, "time", SimpleNamespace(perf_counter=lambda: next(times)))
+    found = list(repair_digits.timed({"folded": lambda: {"a": 1}, "scaled": lambda: {"b": 2}}))
+    assert found == [("folded", {"a": 1}, 2.5), ("scaled", {"b": 2}, 0.25)]
+
+
+@jax.enable_x64(True)
+@jax.numpy_rank_promotion("allow")
+def test_networks_on_digits_are_measured_for_each_seed_ratio_and_criterion(monkeypatch):
+    """A fake `prune` returns the trained network; each fake repair shifts one class's logits."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(1, 2, (70, 3, 2, 1)), rng.integers(0, 10, 70)
+    images = SimpleNamespace(
+        note="made up", x_train=x[:20], y_train=y[:20], x_test=x[20:], y_test=y[20:]
+    )
+    monkeypatch.setattr(repair_digits.datasets, "load", {"digits": images}.get)
+    sizes = {"SEEDS": 2, "RATIOS": (0.25, 0.5), "EPOCHS": 2, "BATCH": 20}
+    for name, value in (sizes | {"WIDTHS": {"perceptron": (6, 5)}}).items():
+        monkeypatch.setattr(repair_digits, name, value)
+    criteria = {name: pruning.CRITERIA[name] for name in ("l2", "gm")}
+    monkeypatch.setattr(pruning, "CRITERIA", criteria)
+    made: list[Any] = []
+
+    def init(key, name):
+        """The key of a seed ends with this seed."""
+        seed = int(jax.random.key_data(key)[-1])
+        return jax.tree.map(jnp.asarray, start(seed, repair_digits.WIDTHS[name]))
+
+    def start(seed, widths=(6, 5)):
+        return dense_tree(np.random.default_rng(seed), widths)
+
+    def prune(apply, tree, x, *, ratios, score=None):
+        assert apply is repair_digits.apply
+        np.testing.assert_array_equal(x, images.x_train[:2])
+        criterion = "none" if score is None else {
+            function: name for name, function in criteria.items()
+        }[score.keywords["criterion"]]  # fmt: skip
+        made.append((tree, *ratios, criterion))
+        return tree
+
+    def shift(prune, i):
+        tree = prune()
+        return tree | {"head": tree["head"] | {"bias": tree["head"]["bias"].at[i].add(3)}}
+
+    def repairs(x, y, prune):
+        assert (x is images.x_train, y is images.y_train) == (True, True)
+        return {"first": partial(shift, prune, 1), "second": partial(shift, prune, 2)}
+
+    def choices(x, prune):
+        assert x is images.x_train
+        return {"third": partial(shift, prune, 3)}
+
+    for name, function in {"init": init, "repairs": repairs, "choices": choices}.items():
+        monkeypatch.setattr(repair_digits, name, function)
+    monkeypatch.setattr(pruning, "prune", prune)
+    saved: list[Any] = []
+    repair_digits.run(lambda found: saved.append((len(found["whole"]), [*found["rows"]], found)))
+    assert [(n, len(rows)) for n, rows, _ in saved] == [(1, 10), (2, 20)]
+    found = saved[-1][2]
+
+    def accuracy(tree, shifted=None):
+        out = dense_logits(tree, images.x_test)[0] + 3 * (np.arange(10) == shifted)
+        return pytest.approx((out.argmax(1) == images.y_test).mean())
+
+    trees = [jax.tree.map(np.asarray, made[i][0]) for i in (0, 10)]
+    repaired = {"l2": ("first", "second"), "gm": ("first", "second"), "none": ("third",)}
+    assert [made_of[1:] for made_of in made] == [
+        (ratio, criterion)
+        for _ in trees
+        for ratio in (0.25, 0.5)
+        for criterion, names in repaired.items()
+        for _ in names
+    ]
+    assert found["whole"] == [
+        {"network": "perceptron", "seed": seed, "accuracy": accuracy(tree)}
+        for seed, tree in enumerate(trees)
+    ]
+    rows = [{**row, "seconds": 0} for row in found["rows"]]
+    assert rows == [
+        {"network": "perceptron", "seed": seed, "ratio": ratio, "criterion": criterion}
+        | {"repair": name, "seconds": 0}
+        | {"accuracy": accuracy(tree, ("first", "second", "third").index(name) + 1)}
+        for seed, tree in enumerate(trees)
+        for ratio in (0.25, 0.5)
+        for criterion, names in repaired.items()
+        for name in names
+    ]
+    assert len({row["accuracy"] for row in rows}) > 2
+    assert found["settings"] == {"epochs": 2, "batch": 20}
+    for seed, tree in enumerate(trees):
+        # Training ends with the statistics of all training images. Adam's steps are at most about
+        # 3e-3 and 1.5e-3 long, the rates of the two steps.
+        moved = np.abs(tree["layer0"]["kernel"] - start(seed)["layer0"]["kernel"])
+        assert 3e-3 < moved.max() < 5e-3
+        moments = dense_logits(tree, images.x_train, fresh=True)[1]["layer0"]
+        for name, value in moments.items():
+            np.testing.assert_allclose(tree["layer0"][name], value, rtol=1e-6)
 
 
 def test_images_that_repair_are_eight_equal_parts():
