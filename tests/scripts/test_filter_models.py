@@ -1,14 +1,19 @@
 """Models of filters, compared with layers: the measurements and output of the command."""
 
+import inspect
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
+from scipy.special import gamma, gammaln
 
 import filter_models as command
+from claims.cwda import accuracies
 from experiments.cli import InputError
 from experiments.measures import filter_models
-from pruning import CRITERIA, weights
+from pruning import CRITERIA, gaussian, weights
 from tests.support.recorded import assert_as_recorded, condense
 
 
@@ -82,6 +87,118 @@ def test_the_interval_of_a_layer_is_that_of_a_bootstrap():
     rho = 2 * np.sin(np.pi / 6 * found["spearman"])
     width = 2 * 1.96 * (1 - rho**2) * np.sqrt(1 + rho**2 / 2) / np.sqrt(400)
     assert high - low == pytest.approx(width, rel=0.35)
+
+
+def noises(shape, dims, effective):
+    """The numbers a, b and c of `scaled_l1_l2_correlation`, for weights of a generalized Gaussian.
+
+    Of a chi variable with k degrees of freedom, b is the squared coefficient of variation.
+    """
+    m1, m2, m3, m4 = (gamma((k + 1) / shape) / gamma(1 / shape) for k in range(1, 5))
+    a = (m2 / m1**2 - 1) / dims
+    b, c = (m4 / m2**2 - 1) / 4, (m3 / (m1 * m2) - 1) / 2
+    share = c**2 / (a * dims * b)
+    k = effective / (2 * b)
+    exact = k / (2 * np.exp(2 * (gammaln((k + 1) / 2) - gammaln(k / 2)))) - 1
+    return a * (1 - share + share * dims / effective), exact, c / b * exact
+
+
+def test_layers_have_the_measurements_of_scipy_and_the_predictions_of_fitted_models(monkeypatch):
+    """The fits, which take seconds to compile, are fakes: one with, one without correlations."""
+
+    def fit(v, *, correlated=True):
+        assert v.shape == (24, 12)
+        return gaussian.FilterModel(*map(jnp.float32, fits["three" if correlated else "two"]))
+
+    # shapes, spreads and effective dimensions
+    fits = {"gaussian": (2.0, 0.0, 12.0), "two": (1.1, 0.2, 12.0), "three": (1.3, 0.25, 7.0)}
+
+    monkeypatch.setattr(filter_models.gaussian, "fit_filter_model", fit)
+    monkeypatch.setattr(filter_models, "_fit", inspect.unwrap(filter_models._fit))
+    monkeypatch.setattr(filter_models, "RESAMPLES", 20)
+    monkeypatch.setattr(filter_models, "DRAWS", 60)
+    rng = np.random.default_rng(0)
+    kernels = {}
+    for name, spread in (("one", 0.3), ("two", 0.1)):
+        kernel = rng.laplace(size=(3, 2, 2, 24)) * rng.lognormal(0, spread, 24)
+        kernels[name] = kernel.astype(np.float32)
+    found = filter_models.network(kernels)
+    resampled = np.random.default_rng(0).integers(24, size=(20, 24))
+    for name, kernel in kernels.items():
+        row = found["layers"][name]
+        v = kernel.reshape(12, 24).T.astype(float)
+        l1, l2 = np.abs(v).sum(1), np.linalg.norm(v, axis=1)
+        assert (row["filters"], row["dims"]) == (24, 12)
+        measured = row["measured"]
+        assert measured["spearman"] == pytest.approx(scipy.stats.spearmanr(l1, l2)[0])
+        assert measured["kendall"] == pytest.approx(scipy.stats.kendalltau(l1, l2)[0])
+        lowest = set(np.argsort(l1)[:12]) & set(np.argsort(l2)[:12])
+        assert measured["overlap"] == pytest.approx(len(lowest) / 12)
+        if name == "one":
+            spearman = [scipy.stats.spearmanr(l1[i], l2[i])[0] for i in resampled]
+            np.testing.assert_allclose(measured["interval"], np.quantile(spearman, (0.025, 0.975)))
+        assert [row["shape"], row["spread"], row["effective_dims"]] == pytest.approx(fits["three"])
+        rhos = {"logs": np.corrcoef(np.log(l1), np.log(l2))[0, 1]}
+        for model, (shape, spread, effective) in fits.items():
+            a, b, c = noises(shape, 12, effective)
+            rhos[model] = (spread**2 + c) / ((spread**2 + a) * (spread**2 + b)) ** 0.5
+        kendall = {model: part["kendall"] for model, part in row["predicted"].items()}
+        expected = {model: 2 / np.pi * np.arcsin(rho) for model, rho in rhos.items()}
+        assert kendall == pytest.approx(expected, rel=1e-4)
+        for model, rho in rhos.items():
+            part = row["predicted"][model]
+            mean = 6 * (np.arcsin(rho) + 22 * np.arcsin(rho / 2)) / (np.pi * 25)
+            assert part["spearman"] == pytest.approx(mean, rel=1e-4)
+            assert part["overlap"] == pytest.approx(0.5 + np.arcsin(rho) / np.pi, rel=1e-4)
+            assert part["interval"][0] < part["spearman"] < part["interval"][1]
+    for model, errors in found["models"].items():
+        rows = found["layers"].values()
+        apart = [abs(r["predicted"][model]["spearman"] - r["measured"]["spearman"]) for r in rows]
+        assert errors["error"] == pytest.approx(np.mean(apart))
+    assert set(found["models"]) == {"gaussian", "two", "three", "logs"}
+
+
+def test_accuracies_of_the_paper_and_of_other_networks_are_explained_in_points(monkeypatch):
+    monkeypatch.setattr(filter_models, "RESAMPLES", 5)
+    rng = np.random.default_rng(0)
+    values = {
+        name: {stage: {"values": rng.uniform(0.5, 0.9, 4)} for stage in filter_models.STAGES}
+        for name in (*CRITERIA, "random")
+    }
+    others = {"task": {"accuracy": {"by criterion": values}}}
+    found = filter_models.table_4(others)
+    stages = ["Table_4:pruned", "Table_4:fine-tuned"]
+    stages += ["task:pruned", "task:recalibrated", "task:fine-tuned"]
+    assert list(found) == stages
+    pruned, tuned = (np.reshape(x, (18, 3)) for x in (accuracies.PRUNED, accuracies.FINE_TUNED))
+    for stage, rows in (("pruned", pruned), ("fine-tuned", tuned)):
+        block = found[f"Table_4:{stage}"]
+        assert block["networks"] == 18
+        assert block["points"] == pytest.approx(
+            {
+                "l1-l2": np.abs(rows[:, 0] - rows[:, 1]).mean(),
+                "l1-gm": np.abs(rows[:, 0] - rows[:, 2]).mean(),
+                "l2-gm": np.abs(rows[:, 1] - rows[:, 2]).mean(),
+            }
+        )
+        apart = np.tile([*block["disjoint"].values()], 18)
+        pairs = np.abs(
+            np.stack(
+                [
+                    rows[:, int(a == "l2")] - rows[:, 1 + int(b == "gm")]
+                    for a, b in (p.split("-") for p in block["disjoint"])
+                ],
+                1,
+            )
+        )
+        assert block["correlation"] == pytest.approx(np.corrcoef(apart, pairs.ravel())[0, 1])
+    for stage in filter_models.STAGES:
+        block = found[f"task:{stage}"]
+        assert block["networks"] == 4
+        assert len(block["points"]) == len(CRITERIA) * (len(CRITERIA) - 1) // 2
+        for pair, points in block["points"].items():
+            first, second = (values[name][stage]["values"] for name in pair.split("-"))
+            assert points == pytest.approx(100 * np.abs(first - second).mean())
 
 
 def test_a_model_is_right_about_a_layer_that_lies_in_its_interval():
