@@ -4,7 +4,7 @@
 
 Each pair of programs has our program and another program for the same task. After a warm-up, calls
 of the two programs of a pair alternate in one process, and are timed. The ratio of times is the
-median over pairs of neighbouring calls, and is printed with its quartiles. A ratio below 1 means
+median over pairs of neighboring calls, and is printed with its quartiles. A ratio below 1 means
 that our program is faster. The time of a layer is also divided by the time of a copy of its input.
 The memory of our compiled layer is divided by the memory of Flax's compiled layer. After every
 group of programs, `--out` writes the numbers to a file, with the load of the machine at the start.

@@ -321,7 +321,7 @@ def test_the_tables_hold_every_public_function():
     assert public == (set(COMPILED | ON_THE_HOST) - {"Tracker"}) | OTHERS
 
 
-# Neighbours in the table share code, so only every other call runs in fast tests. `fermat` and
+# Neighbors in the table share code, so only every other call runs in fast tests. `fermat` and
 # `lilliefors` take seconds, and share their code with `geometric_median` and `ks_normal`. Only
 # `emd_1d-3` has an array as a keyword argument.
 @each(COMPILED, fast={*list(calls(COMPILED))[::2], "emd_1d-3"} - {"fermat", "lilliefors"})

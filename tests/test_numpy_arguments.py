@@ -65,7 +65,7 @@ def test_a_layer_takes_them_without_a_warning(name, training):
 
 
 def test_the_hull_is_that_of_the_float64_samples():
-    """In float32, the last sample would lie on the line between its neighbours."""
+    """In float32, the last sample would lie on the line between its neighbors."""
     x: Any = np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, -2.0], [0.0, 3e-8]]) + 100 * np.array([1, 0])
     x[:, 1] += 5
     assert hull_vertices(x).all()

@@ -7,10 +7,10 @@ from typing import Any
 IDEAL = re.compile(r"ideal (\d\.\d+)")
 LAYER = re.compile(r"(\w*BatchNorm(?:\(bounded\))?) (.*) / flax")
 TIMES = (
-    "Each row compares two programs, “first / second”. If the title of a table names the second "
-    "program, its rows name only the first. We called the two programs alternately, "
+    "Each row compares two programs, “first / second”. Where the title of a table names the second "
+    "program, a row names only the first. We called the two programs alternately, "
     "at most {runs} times each. The times are medians. A ratio is the time of the first program "
-    "divided by the time of the second; the table shows the median ratio of neighbouring calls, "
+    "divided by the time of the second; the table shows the median ratio of neighboring calls, "
     "with quartiles in parentheses."
 )
 

@@ -48,8 +48,8 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     """A depth from which all neurons of the tree are stable: Theorem 10 with an explicit bound.
 
     The depth is (n − 3) (3 + 2 max(0, log(R (n − 3) / 2D)) / log(n / (n − 3))), where R is the
-    range of the n samples. D is the smallest gap between neighbours among the n − 2 samples that
-    are neither the smallest nor the largest. The gaps between neighbouring distinct values of a
+    range of the n samples. D is the smallest gap between neighbors among the n − 2 samples that
+    are neither the smallest nor the largest. The gaps between neighboring distinct values of a
     neuron are gaps of the samples, except the first and the last. A layer that merges no values of
     a neuron multiplies the first or the last gap by at most (n − 3)/n. Before such a layer, the
     multiplied gap is above 2D/(n − 3). Observed depths are at most about 0.7 of the bound. There is

@@ -105,9 +105,9 @@ def gram(x: Float[Array, " n"], state: State) -> FloatExp:
     weight, exponent = _weights(state)
     slot_part = FloatExp(matmul(rows.T, weight[:, None] * rows), exponent)
     left, right = state.sums.mantissa
-    # Entry i of each array is a sum over two-valued neurons that are positive at sample i: the
-    # neurons of `below` jump up at sample i or before, the neurons of `above` jump down after
-    # sample i.
+    # Entry i of each array is a sum over the two-valued neurons that are positive at sample i. The
+    # neurons of `below` jump up at sample i or an earlier sample. The neurons of `above` jump down
+    # after sample i.
     below = jnp.cumsum(right)[:-1]
     above = jnp.cumsum(left[::-1])[::-1][1:]
     first, last = jnp.minimum(i[:, None], i[None]), jnp.maximum(i[:, None], i[None])

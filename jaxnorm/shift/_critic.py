@@ -125,9 +125,9 @@ def _convolve(
 
 
 def _patches(x: Float[Array, "n h w c"], stride: int) -> Float[Array, "n i j 9*c"]:
-    """The 3×3 neighbourhoods of pixels with zero padding.
+    """The 3×3 neighborhoods of pixels with zero padding.
 
-    With the neighbourhoods as rows, a convolution is a matrix product.
+    With the neighborhoods as rows, a convolution is a matrix product.
     """
     height, width = x.shape[1:3]
     pads = jax.lax.padtype_to_pads((height, width), (3, 3), (stride, stride), "SAME")

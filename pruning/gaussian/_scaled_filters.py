@@ -197,8 +197,8 @@ def _noises(
     one, two, mixed = m2 / m1**2 - 1, m4 / m2**2 - 1, m3 / (m1 * m2) - 1
     linear = mixed**2 / (one * two)
     first = one / dims * (1 + linear * (dims / effective_dims - 1))
-    # `degrees` is the number ν for which l2² has the squared coefficient of variation 2/ν of a
-    # chi-squared variable of ν degrees of freedom.
+    # The squared coefficient of variation of l2² is 2/`degrees`, as for a chi-squared variable with
+    # this number of degrees of freedom.
     degrees = 2 * effective_dims / two
     defect = chi_defect(degrees)
     second = 2 * defect / (degrees - 2 * defect)

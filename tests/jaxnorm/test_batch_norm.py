@@ -456,8 +456,8 @@ def test_masked_pixels_add_nothing_to_the_norm_in_inference():
 def test_squares_and_variances_are_never_negative_however_sums_round():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 300)).astype("float32")
-    # The second of the three images in a group is the mean of the group, so the mean square of this
-    # image is 0, except for rounding errors of both signs.
+    # The second of the three images in a group is the mean of the group. After the mean is
+    # subtracted, only rounding errors remain of this image, and they can have either sign.
     x = jnp.asarray(np.stack([a, (a + b) / 2, b], 1).reshape(-1, 1, 1).repeat(5, 1))
     y, _ = unitized_batch_norm(x, 1.0, groups=300, eps=0.0, factor=lambda alpha, s: jnp.sqrt(s))
     assert jnp.isfinite(y).all()

@@ -582,9 +582,9 @@ def test_two_states_of_a_loop_that_begin_with_zeros_are_coupled_with_their_own_l
     assert sorted(paths) == [["aa", "oa", "xa"], ["bb", "ob", "xb"]]
 
 
-# For each name: a function that makes a vector from the parameters p and a number t of the data;
-# and whether the data choose its elements. If the data choose them, the norm of the vector is a
-# norm of activations.
+# For each name: a function that makes a vector from the parameters p and from a number t that is an
+# input; and whether t selects the elements of the vector. If t selects the elements, the vector
+# counts as activations.
 CHOSEN = {
     "by a parameter": (lambda p, t: lax.cond(p["s"] > 1, lambda: p["g"], lambda: p["k"]), False),
     "by data": (lambda p, t: lax.cond(t > 1, lambda: p["g"], lambda: p["k"]), True),

@@ -110,7 +110,7 @@ def shuffled_and_summed(h):
 
 
 def largest_of_pairs(h):
-    """For each pair of neighbours, the larger one times its index, by a window over two arrays."""
+    """For each pair of neighbors, the larger one times its index, by a window over two arrays."""
 
     def larger(a, b):
         return tuple(jnp.where(a[0] >= b[0], x, y) for x, y in zip(a, b, strict=True))

@@ -210,7 +210,7 @@ def over_a_constant(h):
 
 
 def turned(h):
-    """Pairs of neighbouring channels, rotated by angles that depend on the width."""
+    """Pairs of neighboring channels, rotated by angles that depend on the width."""
     angles = jnp.arange(4.0)[None] / h.shape[-1]
     a, b = h[:, ::2], h[:, 1::2]
     pairs = a * jnp.cos(angles) - b * jnp.sin(angles), a * jnp.sin(angles) + b * jnp.cos(angles)
@@ -300,7 +300,7 @@ def test_powers_keep_zero_above_zero(form, power):
 
 
 def attention(p, x):
-    """Attention with one head, in which neighbours of queries and keys are rotated as pairs."""
+    """Attention with one head, in which neighbors of queries and keys are rotated as pairs."""
     q, k = turned(x @ p["q"]), turned(x @ p["k"])
     return jax.nn.softmax(q @ k.T / 8**0.5) @ x
 

@@ -169,8 +169,8 @@ def test_an_interrupted_comparison_does_not_count():
     runs = list(made_up_runs(1.0))
     found = atlas_findings.findings(runs[:-1])
     assert found["comparisons"] == 3
-    # The first three runs have one task, one seed and three normalizers. A comparison needs only
-    # the normalizers that occur in the runs, so these runs are one comparison.
+    # The first three runs have one task, one seed and three normalizers. A comparison is complete
+    # if it has every normalizer that occurs in the runs.
     assert atlas_findings.findings(runs[:3])["comparisons"] == 1
 
 

@@ -119,7 +119,7 @@ def test_spread_and_baseline_are_of_the_outputs_after_the_epoch():
 
 @pytest.mark.parametrize(
     ("normalizer", "radii"),
-    [  # the largest length of a vector of two channels before the epoch, and after the epoch
+    [  # the largest length of an output vector (two channels), before and after the epoch
         ("unitized, bounded", (2**0.5 * 3 / 0.5, 2**0.5 * 2 / 1)),
         ("RMS norm", (2**0.5 * 3, 2**0.5 * 2)),
         ("DyT", (10**0.5, 5**0.5)),  # tanh is at most 1

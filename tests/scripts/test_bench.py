@@ -155,7 +155,7 @@ def test_a_row_holds_medians_ratio_quartiles_copy_and_memory(monkeypatch):
     """The programs of a pair are called in turn; three calls of each are warm-up without timing."""
     calls, clock = [], [0.0]
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
-    # The ratio of the medians is 2/4. The median ratio of neighbouring calls is 2/3.
+    # The ratio of the medians is 2/4. The median ratio of neighboring calls is 2/3.
     seconds = {"ours": 2 * [50, 60, 70, 1, 2, 9], "peer": [90, 80, 70, 4, 3, 4]}
     seconds["copy"] = [30, 20, 10, 1, 1, 2]
     sides = {name: Side(name, s, calls, clock) for name, s in seconds.items()}

@@ -27,7 +27,7 @@ from prune import Options
 from tests.support.made_up_results import PRUNED as VALUES, pruned_networks
 from tests.support.other_values import with_one_other_value
 from tests.support.recorded import assert_as_recorded, condense
-from tests.support.small_runs import random_images
+from tests.support.small_runs import SMALL, random_images
 
 
 def test_spread_and_friedman_s_test_are_over_networks():
@@ -45,6 +45,14 @@ def test_spread_and_friedman_s_test_are_over_networks():
     np.testing.assert_allclose(accuracy["friedman"]["pruned"]["statistic"], by_hand)
     assert pruned.friedman(VALUES[:1])["p"] is None
     assert pruned.friedman(np.ones((3, 4)))["p"] is None
+
+
+def test_only_names_of_layers_with_removable_channels_can_be_excluded():
+    images = random_images()
+    pruned.check_names(images, SMALL, ["layers/0", "layers/1"])
+    with pytest.raises(InputError, match=r"^--exclude: .* params/layers/0; 'pear' matches none"):
+        pruned.check_names(images, SMALL, ["layers/0", "pear"])
+    pruned.check_names(images, Recipe(model="no model"), [])  # without names, nothing is built
 
 
 def test_where_clusters_are_merged_the_table_says_that_no_criterion_is_asked():

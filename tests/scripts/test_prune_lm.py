@@ -174,6 +174,10 @@ def test_magnitudes_and_random_choice_need_no_text(folder, tmp_path, users_jax):
         ({"model": Path("missing")}, "the model must be a folder; there is none at missing"),
         ({"text": None}, "--text must be given for --score reconstruction"),
         ({"text": None, "score": "magnitude"}, "--text must be given for --score magnitude"),
+        *(
+            ({"text": None, "score": score, "repair": "none"}, f"must be given for --score {score}")
+            for score in ("reconstruction", "wanda", "activation")
+        ),
         (
             {"text": None, "score": "magnitude", "repair": "none", "amounts": Amounts(layers=1)},
             "--text must be given for --layers",

@@ -34,9 +34,7 @@ pytestmark = pytest.mark.usefixtures("users_jax", "unchecked")
         (2, 6, {"groups": 1, "axis_name": "data", "axis_index_groups": [[0, 1, 2], [3, 4, 5]]}),
     ],
 )
-def test_a_group_of_the_batch_is_on_neighbouring_devices_or_a_part_of_one(
-    groups, devices, expected
-):
+def test_a_group_of_the_batch_is_on_neighboring_devices_or_a_part_of_one(groups, devices, expected):
     assert trainer._statistics_options(Recipe(statistics_groups=groups), devices) == expected
 
 

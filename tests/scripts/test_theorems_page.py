@@ -301,7 +301,7 @@ def test_a_browser_shows_figures_and_folded_cards(page, tmp_path, width, height,
         assert figure["text"] >= 9.5, figure  # the text is large enough to read
     assert len(seen["cards"]) == len(ALL)
     assert not any(card["open"] for card in seen["cards"])
-    if width == 390:  # on a phone, the figures fill at most two windows
+    if width == 390:  # on a phone, the figures are at most two screens high
         assert seen["cards"][0]["top"] < 2 * height
 
 

@@ -149,8 +149,8 @@ def test_the_exported_model_gives_the_logits_that_were_trained(tmp_path):
     letters = json.loads((tmp_path / "run" / "model" / "tokenizer.json").read_text())
     vocabulary = letters["model"]["vocab"]
     assert sorted(vocabulary.values()) == list(range(256))
-    # In GPT-2's letters, Latin-1's printable characters other than the space denote themselves. The
-    # remaining bytes have the letters after Latin-1, in order.
+    # GPT-2 writes each byte as a character. A printable character of Latin-1, other than the space,
+    # stands for itself. The remaining bytes have the characters after Latin-1, in order.
     by_byte = {byte: letter for letter, byte in vocabulary.items()}
     own = {byte for byte in range(256) if chr(byte).isprintable()} - {ord(" ")}
     assert {byte for byte, letter in by_byte.items() if ord(letter) == byte} == own

@@ -65,7 +65,8 @@ def main(folder: Path, every: int) -> None:
     loop.BETWEEN_CHECKPOINTS = 0
     compile_once()
     faults = ctypes.CDLL(None)
-    for name in ("programs", "whole"):  # the run `programs` compiles the programs of `whole`
+    # The first run compiles the programs, and the second run counts the writes.
+    for name in ("programs", "whole"):
         faults.set_fault(str(folder / name).encode(), 0, 0)
         assert run(folder / name)[0] == 0
     writes, expected = faults.count_writes(), numbers(folder / "whole")

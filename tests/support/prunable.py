@@ -243,7 +243,7 @@ def squeeze_excitation(rng, shape, *, inside=4):
 
 
 def u_net(rng, shape, *, inside=6):
-    """Pooling, a convolution, upsampling by nearest neighbours, concatenation with the input."""
+    """Pooling, a convolution, upsampling by nearest neighbors, concatenation with the input."""
     h, w, c = shape
     inner, function, _ = conv_norm(rng, (h // 2, w // 2, c), width=inside)
 

@@ -37,7 +37,7 @@ class DeepTrees(NamedTuple):
     Attributes:
       cosines: The cosines between the samples, which are sorted.
       norms: The norms of the samples, divided by the largest norm.
-      squared_gaps: The squared distances of neighbouring samples, divided by the largest squared
+      squared_gaps: The squared distances of neighboring samples, divided by the largest squared
         norm.
     """
 

@@ -139,9 +139,9 @@ def _is_name(token: str) -> bool:
     return len(token) > 1 and token[0].isalpha() and token[1].isalpha() and token[1] < "ʰ"
 
 
-def _is_factor(neighbours: Sequence[Element]) -> bool:
+def _is_factor(neighbors: Sequence[Element]) -> bool:
     """Whether a fraction is multiplied by a node next to it."""
-    beside = _text(neighbours[0]).strip()[:1] if neighbours else ""
+    beside = _text(neighbors[0]).strip()[:1] if neighbors else ""
     return bool(beside) and beside not in _OPERATORS | set(",;-()[]{}|‖")
 
 

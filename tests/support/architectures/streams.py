@@ -246,7 +246,7 @@ STREAMS: dict[str, Make] = {
     "GPT, scan and remat (Equinox)": lambda dtype: of_equinox(Gpt, dtype, words()),
     "BERT, scan and remat (Linen)": model(scanned, sentence),
     "LLaMA, halves turned (a function)": TRANSFORMERS["LLaMA"],
-    "LLaMA, neighbours turned, remat (flax.nnx)": lambda dtype: of_nnx(
+    "LLaMA, neighbors turned, remat (flax.nnx)": lambda dtype: of_nnx(
         lambda rngs: Llama(rngs, dtype), dtype, words()
     ),
     "one step beside a cache (Linen)": decoding,
