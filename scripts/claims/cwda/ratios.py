@@ -72,7 +72,7 @@ APPROXIMATELY_MONOTONIC = claim(
     r"jointly normal, Spearman's ρ is $(6/\pi)\arcsin(r/2)$ with $r \ge \sqrt{1 - "
     r"\operatorname{Var}(\log X/Y)/\operatorname{Var}(\log Y)}$",
     fault="false",
-    why="The norms of two independent sets of filters are a counter-example. The ratio of two "
+    why="The norms of two independent sets of filters contradict the statement: the ratio of two "
     "independent norms in $d$ dimensions has the variance $O(1/d)$, but the two rankings are "
     "unrelated. The variance of the ratio is small only because each norm has a relative variance "
     "of $O(1/d)$.",

@@ -165,9 +165,9 @@ def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
 
     The hypothesis is that the mean is small. If the test does not reject, the paper concludes that
     the hypothesis is true, but with few weights, the test seldom rejects. The margin has the wrong
-    unit, because S is the variance. For weights of standard deviation 0.02 and a margin of 0.05, a
-    mean of more than 0.001 times the standard deviation is too large. At μ = 0 and n = 2000, a test
-    at the level 5% therefore rejects in 9.1% of the cases, instead of almost never.
+    unit, because S is the variance. For weights of standard deviation 0.02 and a margin of 0.05,
+    the largest allowed mean is 0.001 times the standard deviation. At μ = 0 and n = 2000, a test at
+    the level 5% therefore rejects in 9.1% of the cases, instead of almost never.
     """
     h = promote_to_float32(x).ravel()
     std = h.std(ddof=1)

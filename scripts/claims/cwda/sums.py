@@ -173,8 +173,8 @@ def limit(*, shared: bool = False) -> float:
 
 EQUATION_8 = claim(
     "Equation 8, by Theorem 3",
-    "Theorem 3 holds for the vectors $a_i = P - v_i$ from the filters $v_i$ to a filter $P$, "
-    "so the sum of distances and the sum of squared distances rank the filters alike",
+    "Theorem 3 applies to the differences $a_i = P - v_i$ of a filter $P$ and all filters $v_i$, "
+    "so the sum of distances and the sum of squared distances rank the filters $P$ alike",
     printed="Section 3.2 (3), before Equation 8: “According to the analysis in Section 3.2 (1) "
     "and Theorem 3, we have”; Theorem 3: “For n random variables ai ∈ Rk follow N(0, c2 ·"
     " Ik).”",
