@@ -1,5 +1,6 @@
 """Measurements of trained networks for the report, from made-up networks."""
 
+import itertools
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -17,6 +18,8 @@ from experiments.measures import networks, odd_point, report
 from experiments.recipes import Recipe, replace
 from experiments.training import paired_runs
 from experiments.training.networks import graphs
+from experiments.training.step import State
+from pruning import CRITERIA
 from tests.support.other_values import with_one_other_value
 from tests.support.recorded import assert_as_recorded, condense
 from tests.support.small_runs import random_images
@@ -176,6 +179,91 @@ def test_every_pair_of_criteria_and_every_masked_network_of_a_report_is_measured
             counts = [int(kernel.shape[-1] * float(ratio)) for kernel in kernels.values()]
             expected = 1 - sum(counts) / sum(kernel.shape[-1] for kernel in kernels.values())
             assert left["values"] == pytest.approx([expected] * 2)
+
+
+def test_criteria_rank_and_mask_the_filters_of_every_network_of_a_report(monkeypatch):
+    """A made-up accuracy sums the numbers of the filters that remain, so it names these filters.
+
+    The largest weight stands for the geometric median, which takes a second to compile.
+    """
+    monkeypatch.setitem(CRITERIA, "fermat", lambda v: jnp.abs(v).max(1))
+    rng = np.random.default_rng(0)
+    sizes = {"blocks.0.conv1": 10, "blocks.0.conv2": 10}
+    numbers = 2.0 ** np.arange(20).reshape(2, 10)
+
+    def state(seed):
+        rng = np.random.default_rng(seed)
+        kernels = [
+            nnx.Dict(kernel=nnx.Param(jnp.asarray(rng.laplace(size=(1, 2, 3, 10)), jnp.float32)))
+            for _ in sizes
+        ]
+        block = nnx.Dict(conv1=kernels[0], conv2=kernels[1])
+        params = nnx.state(nnx.Dict(blocks=nnx.List([block])), nnx.Param)
+        step, loss = jnp.int32(0), jnp.float32(0)
+        return State(params, nnx.State({}), None, step, loss)
+
+    def accuracy_of(factor):
+        def accuracy(state):
+            kernels = networks.conv_kernels(state.params)
+            assert list(kernels) == list(sizes)
+            left = np.array([np.abs(np.asarray(k)).sum((0, 1, 2)) > 0 for k in kernels.values()])
+            return float(factor * (numbers * left).sum())
+
+        return SimpleNamespace(probe_accuracy=accuracy)
+
+    states = {"batch_norm": [state(1), state(2), state(3)], "unitized": [state(4), state(5)]}
+    programs: Any = {"batch_norm": accuracy_of(1.0), "unitized": accuracy_of(0.5)}
+    done: list[int] = []
+    found = networks.criteria(states, programs, lambda: done.append(1))
+    assert len(done) == 5
+    assert found["layers"] == [{"name": name, "filters": 10, "dims": 6} for name in sizes]
+    assert found["pairs"] == ["-".join(pair) for pair in itertools.combinations(CRITERIA, 2)]
+    for name, factor in (("batch_norm", 1.0), ("unitized", 0.5)):
+        ours = found[name]
+        whole = factor * numbers.sum()
+        assert ours["unmasked"]["values"] == [whole] * len(states[name])
+        for i, one in enumerate(states[name]):
+            kernels = [np.array(k, float) for k in networks.conv_kernels(one.params).values()]
+            rows = [k.reshape(6, 10).T for k in kernels]
+            scores = {
+                "l1": [np.abs(v).sum(1) for v in rows],
+                "l2": [np.linalg.norm(v, axis=1) for v in rows],
+                "fermat": [np.abs(v).max(1) for v in rows],
+                "gm": [np.linalg.norm(v[:, None] - v, axis=2).sum(1) for v in rows],
+            }
+            for pair in found["pairs"]:
+                first, second = pair.split("-")
+                both = list(zip(scores[first], scores[second], strict=True))
+                correlations: Any = [scipy.stats.spearmanr(*given)[0] for given in both]
+                np.testing.assert_allclose(ours["spearman"][pair][i], correlations, rtol=1e-5)
+                lowest = [[set(np.argsort(s)[:5]) for s in given] for given in both]
+                shares = [len(a & b) / 5 for a, b in lowest]
+                np.testing.assert_allclose(ours["overlap"][pair][i], shares, rtol=1e-6)
+            for criterion, of_layers in scores.items():
+                for ratio, removed in (("0.1", 1), ("0.3", 3), ("0.5", 5)):
+                    masked = ours["masked"][criterion][ratio]["values"]
+                    lost = [
+                        numbers[j, np.argsort(s)[:removed]].sum() for j, s in enumerate(of_layers)
+                    ]
+                    assert masked[i] == whole - factor * sum(lost)
+    # The expected ρ of l1 and l2 for filters of six weights, by Monte Carlo
+    v = rng.normal(size=(4000, 10, 6))
+    ranks = [norms.argsort(1).argsort(1) for norms in (np.abs(v).sum(2), (v**2).sum(2))]
+    rho = 1 - 6 * ((ranks[0] - ranks[1]) ** 2).sum(1) / (10 * 99)
+    five_errors = 5 * rho.std() / len(rho) ** 0.5
+    assert five_errors < 0.02
+    assert found["expected_spearman"]["l1-l2"] == pytest.approx([rho.mean()] * 2, abs=0.02)
+    assert found["overlap_ratio"] == 0.5
+
+
+def test_distances_of_a_run_are_means_over_channels():
+    rng = np.random.default_rng(0)
+    distances = rng.uniform(1, 2, (3, 4, 6)).astype(np.float32)
+    runs = [paired_runs.History(np.zeros(4), np.zeros(4), np.zeros(0), d) for d in distances]
+    found = networks.distances({"batch_norm": runs[:1], "unitized": runs[1:]})
+    expected = [[epoch.sum(dtype=float) / 6 for epoch in run] for run in distances]
+    assert found["batch_norm"] == [pytest.approx(expected[0], rel=1e-12)]
+    assert found["unitized"] == [pytest.approx(run, rel=1e-12) for run in expected[1:]]
 
 
 def test_the_plane_of_the_odd_point_is_that_of_the_largest_variance():

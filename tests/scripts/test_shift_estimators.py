@@ -3,12 +3,13 @@
 import json
 import math
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 import shift_estimators
 from experiments.cli import InputError
@@ -168,6 +169,45 @@ def test_pairs_are_drawn_as_they_are_named(monkeypatch):
             assert case.distance == pytest.approx(length, abs=error)
         else:
             assert case.distance == shift
+
+
+def test_pairs_are_the_stated_functions_of_normal_and_uniform_draws(monkeypatch):
+    """The distances are a length of a shift, a mean norm, and the distance of two intervals."""
+    draws = np.random.default_rng(0).normal(3, 1, 40_000)
+
+    def draw(key, shape):
+        assert key == "key"
+        return draws[: math.prod(shape)].reshape(shape)
+
+    monkeypatch.setattr(measures, "real_layer", lambda: shifted)
+    monkeypatch.setattr(measures.jax.random, "normal", draw)
+    monkeypatch.setattr(measures.jax.random, "uniform", lambda *given: draw(*given) / 9)
+    *known, example, layer = measures.cases()
+    assert layer == measures.Case("layer of 8 units, one epoch", shifted, None)
+    expected = [
+        (f"Gaussians, d = {dims}, shift {shift:g}", dims, 1.0, shift, shift)
+        for dims in (1, 8, 64, 512)
+        for shift in (0.5, 2.0, 8.0)
+    ]
+    # The mean norms of Gaussian vectors are √(π/2) in a plane, and 7.9688 in 64 dimensions.
+    means = {2: math.sqrt(math.pi / 2), 64: scipy.stats.chi(64).mean()}
+    expected += [
+        (f"Gaussians, d = {dims}, scales 1 and 2", dims, 2.0, 0.0, mean)
+        for dims, mean in means.items()
+    ]
+    for case, (name, dims, scale, shift, distance) in zip(known, expected, strict=True):
+        assert case.name == name
+        assert case.distance == pytest.approx(distance)
+        x, y = case.draw(cast("Any", "key"), 7)
+        np.testing.assert_array_equal(x, draws[: 7 * dims].reshape(7, dims))
+        moved = np.full(dims, shift / dims**0.5)
+        assert np.linalg.norm(moved) == pytest.approx(shift)
+        second = draws[7 * dims : 14 * dims].reshape(7, dims)
+        np.testing.assert_allclose(y, scale * second + moved)
+    assert (example.name, example.distance) == ("unbounded example, d = 1", 7.5 - 1.25)
+    x, y = map(np.ravel, example.draw(cast("Any", "key"), 9))
+    np.testing.assert_allclose(x, 5 + 5 * draws[:9] / 9)
+    np.testing.assert_allclose(y, 2.5 * draws[9:18] / 9)
 
 
 def test_a_real_layer_is_drawn_before_and_after_its_last_epoch(monkeypatch):
