@@ -285,8 +285,10 @@ def test_a_folded_layer_keeps_dtype_and_metadata(dtype, use_bias):
 
 
 @pytest.mark.parametrize("norm", [nnx.BatchNorm, jaxnorm.nnx.BatchNorm])
-def test_a_folded_layer_has_the_epsilon_of_its_norm(norm):
-    layer, norm = nnx.Linear(3, 4, rngs=nnx.Rngs(0)), norm(4, epsilon=0.5, rngs=nnx.Rngs(0))
+def test_a_folded_layer_has_the_epsilon_and_the_variances_of_its_norm(norm):
+    layer = nnx.Linear(3, 4, use_bias=False, rngs=nnx.Rngs(0))
+    norm = norm(4, epsilon=0.5, rngs=nnx.Rngs(0))
+    norm.var[...] = jnp.array([0.0, 0.25, 1.0, 9.0], "float32")  # a dead feature has variance 0
     x = batch(shape=(8, 3))
     norm.use_running_average = True
     np.testing.assert_allclose(fold(layer, norm)(x), norm(layer(x)), rtol=1e-4, atol=1e-5)

@@ -143,6 +143,20 @@ def test_the_first_line_has_the_work_of_one_network_on_one_device(monkeypatch):
     assert introduction.first_line(given, alone, [(0,), (1,)]).endswith("one after the other")
 
 
+def test_a_run_begins_with_its_devices_its_settings_and_a_note(monkeypatch, capsys):
+    monkeypatch.setattr(introduction, "operations", lambda seeds: 2e6 * len(seeds))
+    recipe = Recipe(batch_size=24, weight_decay=0.003, normalization="group_norm")
+    given: Any = SimpleNamespace(
+        recipe=recipe, parameters=12345, steps=1002, lower=lambda seeds: seeds, streams=False
+    )
+    introduction.introduce(given, trainer.mesh_of(1), [(0,)], "A note.")
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("1 x cpu, 24 images a step, 12,345 parameters")
+    assert "weight-decay 0.003" in text
+    assert "normalization group_norm" in text
+    assert text.endswith("A note.")
+
+
 def test_the_work_of_one_network_does_not_depend_on_the_number_of_networks():
     recipe, data, mesh = Recipe(), stand_ins.shapes_of("digits"), trainer.mesh_of(1)
     many = trainer.Trainer(recipe, data, mesh, trainer.Layout(vmap_seeds=True))
