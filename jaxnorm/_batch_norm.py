@@ -1,9 +1,9 @@
-"""Batch normalization for training and inference, with or without each of its parts.
+"""Batch normalization for training and inference, with or without recentering and rescaling.
 
-Inputs are (n, c) or (n, ..., c): samples first, any number of spatial axes, channels last. In
-training, a batch is normalized by its own statistics. In inference, a batch is normalized by the
-argument `statistics`. The result has the dtype of `x`; statistics, sums and scales are in at least
-float32.
+Inputs have the shape (n, c) or (n, ..., c), with samples first, any number of spatial axes, and
+channels last. In training, a batch is normalized by its own statistics. In inference, a batch is
+normalized by the argument `statistics`. The result has the dtype of `x`; statistics, sums and
+scales are in at least float32.
 
 The code computes y = gain (x − shift) + offset, with one gain and one offset for each channel. The
 subtracted shift is near the mean of the batch, so a large mean or outliers cost little precision.
@@ -65,14 +65,14 @@ def batch_norm(
 
     The variance σ² is biased: it is the mean of the squared deviations from μ.
 
-    In training with recentering and a positive `eps`, a constant channel becomes `bias`. If `where`
-    chooses no sample, the batch is normalized by mean 0 and variance 0. If `eps` is 0, rescaling by
-    a variance of 0 gives NaN in training, and NaN or infinity in inference.
+    In training with recentering and a positive `eps`, a constant channel becomes `bias`. If no
+    sample is in the mask `where`, the batch is normalized by mean 0 and variance 0. If `eps` is 0,
+    rescaling by a variance of 0 gives NaN in training, and NaN or infinity in inference.
 
     Args:
       x: The batch, with samples on the first axis and channels on the last axis.
-      scale: The factor γ, a number or one per channel, by default 1.
-      bias: The summand β, a number or one per channel, by default 0.
+      scale: The factor γ, one number or one number per channel, by default 1.
+      bias: The summand β, one number or one number per channel, by default 0.
       statistics: The statistics to use in inference. In training, leave `statistics` out: the
         statistics of `x` are used.
       eps: The number added to the variance.
@@ -83,12 +83,12 @@ def batch_norm(
       correction: A function such as `bessel`, which maps the number of averaged elements to a
         factor that multiplies the variance in training. The correction does not change the returned
         statistics.
-      groups: The number of ghost batches: consecutive parts of the batch, each of which is
-        normalized by its own statistics. In training with several groups, the returned statistics
-        have an additional leading axis. In inference, `groups` has no effect.
+      groups: The number of ghost batches. Ghost batches are consecutive parts of the batch, and
+        each ghost batch is normalized by its own statistics. In training with several groups, the
+        returned statistics have an additional leading axis. In inference, `groups` has no effect.
       where: A mask of the samples that enter the statistics, as in `batch_statistics`. Samples
         outside the mask are normalized too.
-      axis_name: The mapped axes over which the batch is spread.
+      axis_name: The mapped axes (of vmap or shard_map) over which the batch is distributed.
       axis_index_groups: Groups of indices along `axis_name`, as in `batch_statistics`.
 
     Raises:

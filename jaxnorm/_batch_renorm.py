@@ -1,4 +1,4 @@
-"""Batch renormalization: a batch norm whose outputs are similar in training and in inference.
+"""Batch renormalization, a batch norm with similar outputs in training and in inference.
 
 Shapes, dtypes, and the use of `statistics` are the same as for `batch_norm`.
 """
@@ -57,8 +57,8 @@ def batch_renorm(
 
     Args:
       x: The batch, with samples on the first axis and channels on the last axis.
-      scale: The factor γ, a number or one per channel, by default 1.
-      bias: The summand β, a number or one per channel, by default 0.
+      scale: The factor γ, one number or one number per channel, by default 1.
+      bias: The summand β, one number or one number per channel, by default 0.
       statistics: The statistics to use in inference. In training, leave `statistics` out: the
         statistics of `x` are used.
       running: The running statistics before this batch, which give μ′ and σ′. The gradient with
@@ -73,7 +73,7 @@ def batch_renorm(
       groups: The number of ghost batches, as in `batch_norm`; each ghost batch has its own r and d.
       where: A mask of the samples that enter the statistics, as in `batch_statistics`. Samples
         outside the mask are normalized too.
-      axis_name: The mapped axes over which the batch is spread.
+      axis_name: The mapped axes (of vmap or shard_map) over which the batch is distributed.
       axis_index_groups: Groups of indices along `axis_name`, as in `batch_statistics`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Mean, variance, skewness and kurtosis, and the merging of the moments of two sets of samples."""
+"""Computes mean, variance, skewness and kurtosis, and merges the moments of two sets of samples."""
 
 import math
 from typing import NamedTuple
@@ -25,7 +25,7 @@ Count = int | Float[Array, ""]
 
 
 class Moments(NamedTuple):
-    """Population moments.
+    """The population mean, variance, skewness and kurtosis of samples.
 
     The skewness is m₃/m₂^1.5 and the kurtosis is m₄/m₂², where mₖ is the k-th central moment. A
     Gaussian has kurtosis 3.
@@ -102,7 +102,7 @@ def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Mom
 
 
 def _zero_without_samples(moments: Moments, count: Array) -> Moments:
-    """The `moments`, or zeros if their set has no samples."""
+    """The given `moments`, or zeros if the set of samples is empty."""
     return Moments(*(jnp.where(count > 0, part, 0) for part in moments))
 
 

@@ -1,4 +1,4 @@
-"""DyT and Derf, which replace a normalization layer and need no statistics.
+"""The functions DyT and Derf, which replace a normalization layer and need no statistics.
 
 Each element of the result depends only on the same element of `x`. Samples lie on the leading axes
 of an array, and features on the last axis. The result is computed in at least float32 and has the
@@ -30,8 +30,8 @@ def dyt(
     Args:
       x: One sample or a batch, with features on the last axis.
       alpha: The factor α inside tanh. Zhu et al. use one α for all features, initialized to 0.5.
-      scale: The factor γ, a number or one per feature, by default 1.
-      bias: The summand β, a number or one per feature, by default 0.
+      scale: The factor γ, one number or one number per feature, by default 1.
+      bias: The summand β, one number or one number per feature, by default 0.
 
     Raises:
       TypeError: `x` is not of a floating dtype.
@@ -63,8 +63,8 @@ def derf(
       x: One sample or a batch, with features on the last axis.
       alpha: The factor α inside erf. The paper has one α for all features, initialized to 0.5.
       offset: The summand s inside erf. The paper has one s for all features, initialized to 0.
-      scale: The factor γ, a number or one per feature, by default 1.
-      bias: The summand β, a number or one per feature, by default 0.
+      scale: The factor γ, one number or one number per feature, by default 1.
+      bias: The summand β, one number or one number per feature, by default 0.
 
     Raises:
       TypeError: `x` is not of a floating dtype.

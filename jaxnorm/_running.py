@@ -1,4 +1,4 @@
-"""Running statistics for NNX and Linen modules, and normalization by them or by the batch."""
+"""Running statistics of NNX and Linen modules, and normalization by running or batch statistics."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ class Running(NamedTuple):
 
 
 def updates(use_running_average: bool, *choices: bool | None) -> bool:
-    """Whether to update running statistics: the first of `choices` that is not None.
+    """Whether to update running statistics, given by the first of `choices` that is not None.
 
     If all `choices` are None, running statistics are updated only in training.
     """

@@ -1,4 +1,4 @@
-"""Batch statistics with masks and over shards, and the merging of statistics of several parts.
+"""Computes batch statistics with masks and over shards, and merges statistics of two sets.
 
 Samples lie on the leading axes of an array, and features on the last axis. All sums are computed in
 at least float32.
@@ -62,8 +62,8 @@ def batch_statistics(
       where: A mask of the samples that enter the statistics. The mask broadcasts to the leading
         axes of `x`, and may have one more axis, of size 1. Elements outside the mask do not change
         the statistics, even if they are NaN.
-      axis_name: The mapped axis or axes (of vmap or shard_map) over which the samples are spread.
-        The result covers the samples of all shards, and an empty shard adds nothing.
+      axis_name: The mapped axis or axes (of vmap or shard_map) over which the samples are
+        distributed. The result covers the samples of all shards, and an empty shard adds nothing.
       axis_index_groups: Groups of indices along `axis_name`; each group has its own statistics, as
         in `jax.lax.psum`.
 
@@ -84,10 +84,10 @@ class Reduction(NamedTuple):
     """The options with which a batch is reduced to its statistics.
 
     Attributes:
-      axis_name: The mapped axes over which the batch is spread; None for one device.
+      axis_name: The mapped axes over which the batch is distributed; None for one device.
       axis_index_groups: Groups of indices along the mapped axes; each group is a separate batch.
-      correction: A function of the sample count, whose result multiplies the variance that
-        normalizes the batch.
+      correction: A function of the sample count. The result of the function multiplies the variance
+        that normalizes the batch.
     """
 
     axis_name: AxisName | None = None
@@ -136,7 +136,7 @@ class Shifted(NamedTuple):
 def shift_batch(x: Float[Array, "n *spatial c"], keep: Keep, reduction: Reduction) -> Shifted:
     """`x` minus a shift near its mean, and the statistics of `x`.
 
-    If `keep` chooses no sample, the statistics are 0.
+    If no sample is in the mask `keep`, the statistics are 0.
     """
     x = jnp.asarray(x)
     h, shift = shift_near_mean(x, keep, reduction)
@@ -156,16 +156,16 @@ def shift_batch(x: Float[Array, "n *spatial c"], keep: Keep, reduction: Reductio
 
 
 def sums_by_sample(h: Float[Array, "n *spatial c"], keep: Keep) -> Sums:
-    """The sums over those pixels of each image that the mask `keep` chooses.
+    """For each image, the sums over the pixels that are in the mask `keep`.
 
-    If `keep` chooses no pixel of an image, the sums are over all pixels of the image.
+    If no pixel of an image is in `keep`, the sums are over all pixels of the image.
     """
     spatial = tuple(range(1, h.ndim - 1))
     return sums(h, None if keep is None else keep | ~keep.any(spatial, keepdims=True), spatial)
 
 
 def _over_samples(samples: Sums, keep: Keep) -> Sums:
-    """The total of `samples` over all images of which `keep` chooses at least one pixel."""
+    """The total of `samples` over all images with at least one pixel in the mask `keep`."""
     if keep is not None:
         counts = keep.any(tuple(range(1, keep.ndim)))
         first, second = (jnp.where(counts[:, None], a, 0) for a in samples[:2])
@@ -211,7 +211,7 @@ def check_features(x: Array, *, single: bool = False) -> None:
 
 
 def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums:
-    """The sums Σ h and Σ h² over `axes`, only of the elements that the mask `keep` chooses.
+    """The sums Σ h and Σ h² over `axes`, only of the elements that are in the mask `keep`.
 
     Leading axes that are not in `axes` remain in the result.
     """

@@ -56,9 +56,10 @@ def unitize_bounded(
     A scalar alpha gives Equation 8, and one alpha for each feature gives Equation 9.
 
     For alpha in [0, 1], the norm of the result is at most 1/min(alpha), which Theorems 3.2 and 3.3
-    use. The zero vector gives 0, with a diagonal Jacobian: 1/(1 − alpha), or 0 where alpha is 1. If
-    alpha is the scalar 1, the zero vector gives (1, 0, ..., 0), as in Equation 8. For alpha outside
-    [0, 1], the divisor is zero and changes its sign at ‖x‖ = 1 − 1/alpha.
+    use. The zero vector gives 0. The Jacobian at the zero vector is diagonal with the elements 1/(1
+    − alpha), or 0 where alpha is 1. If alpha is the scalar 1, the zero vector gives (1, 0, ..., 0),
+    as in Equation 8. For alpha outside [0, 1], the divisor is zero and changes its sign at ‖x‖ = 1
+    − 1/alpha.
 
     Args:
       x: Vectors along `axis`.

@@ -102,9 +102,9 @@ def unitized_batch_norm(
     By default `pixels` is the number P of pixels of `x`, as in line 9 of Algorithm 2, so the mean
     of s is c/P for c channels. With alpha 1, every sample gets the norm P, not 1, so unitization
     enlarges outputs if there are more pixels than channels. If `pixels` is the number of channels,
-    unitization does not change the scale of the outputs. For inference on images of another size,
-    set `pixels` to the number of pixels of the training images. If Σ (x − μ)² exceeds the largest
-    float, 3·10³⁸, the result is NaN.
+    unitization does not change the scale of the outputs. For inference on images of a different
+    size than in training, set `pixels` to the number of pixels of the training images. If Σ (x −
+    μ)² exceeds the largest float, 3·10³⁸, the result is NaN.
 
     By default, x̂ is multiplied by the factor of Equation 10, which Theorems 3.1 to 3.3 do not
     cover (see `unitize`). `factor=bounded` uses Equation 9, which the theorems cover. With
@@ -116,12 +116,12 @@ def unitized_batch_norm(
       x: The batch, with samples on the first axis and channels on the last axis.
       alpha: The strength of unitization: 0 gives batch norm, and 1 keeps only the direction of each
         sample. The paper trains alpha without bounds, from 0.
-      scale: The factor γ, a number or one per channel, by default 1.
-      bias: The summand β, a number or one per channel, by default 0.
+      scale: The factor γ, one number or one number per channel, by default 1.
+      bias: The summand β, one number or one number per channel, by default 0.
       statistics: The statistics to use in inference. In training, leave `statistics` out: the
         statistics of `x` are used.
       eps: The number added to the variance and to the mean square s of a sample.
-      pixels: The constant n in line 9 of Algorithm 2; with `per_pixel`, the default is 1.
+      pixels: The constant n in line 9 of Algorithm 2; the default is P, or 1 with `per_pixel`.
       per_pixel: Whether each pixel is divided by the norm of its own channels, as in Figure 1(b).
         By default, each pixel is divided by the norm of the image, as in Figure 1(c). With
         `per_pixel`, s = Σ x̂² / pixels, summed over the channels of one pixel.
@@ -135,8 +135,8 @@ def unitized_batch_norm(
         Pixels outside the mask do not count in s and P of their sample, but count in the default of
         `pixels`. A sample without chosen pixels does not enter the statistics, but is normalized
         like any other sample.
-      axis_name: The mapped axes over which the batch is spread. The pixels of one sample must be on
-        one device.
+      axis_name: The mapped axes (of vmap or shard_map) over which the batch is distributed. The
+        pixels of one sample must be on one device.
       axis_index_groups: Groups of indices along `axis_name`, as in `batch_statistics`.
 
     Raises:
@@ -180,7 +180,7 @@ def unitized_batch_norm(
 
 
 class Affine(NamedTuple):
-    """The steps after batch norm: lines 10 and 13 of Algorithm 2, then scale and bias."""
+    """The steps after batch norm, which are lines 10 and 13 of Algorithm 2, scale and bias."""
 
     factors: Callable[[Array], Array]
     scale: Float[Array, " c"]
@@ -215,7 +215,7 @@ def _unitized_images(
 def _squares_about_mean(
     batch: Shifted, keep: Keep
 ) -> tuple[Float[Array, "n c"], Float[Array, "n 1"]]:
-    """Line 6 of Algorithm 2: each channel's Σ (x − μ)² over a sample's P pixels, and P.
+    """Each channel's sum Σ (x − μ)² over a sample's P pixels (line 6 of Algorithm 2), and P.
 
     Let h be x minus the shift, and m the mean of h over the batch. In training, the identity
     Σ (h − m)² = Σ h² − 2 m Σ h + P m² avoids another pass over the data.

@@ -125,7 +125,7 @@ class BatchNorm(_RunningNorm):
 
     Arguments are the same as for `jaxnorm.nnx.BatchNorm`, with three differences. The input gives
     the number of features. `use_running_average` has no default: pass it either to the constructor
-    or to the call, not to both. The module has no arguments for keys and metadata.
+    or to `__call__`, not to both. The module has no arguments for keys and metadata.
 
     Example:
       >>> import jax
@@ -158,7 +158,7 @@ class UnitizedBatchNorm(_RunningNorm):
 
     Arguments are the same as for `jaxnorm.nnx.UnitizedBatchNorm`, with three differences. The input
     gives the number of features. `use_running_average` has no default: pass it either to the
-    constructor or to the call, not to both. The module has no arguments for keys and metadata.
+    constructor or to `__call__`, not to both. The module has no arguments for keys and metadata.
 
     Example:
       >>> import jax
@@ -197,7 +197,7 @@ class BatchRenorm(_RunningNorm):
 
     Arguments are the same as for `jaxnorm.nnx.BatchRenorm`, with three differences. The input gives
     the number of features. `use_running_average` has no default: pass it either to the constructor
-    or to the call, not to both. The module has no arguments for keys and metadata.
+    or to `__call__`, not to both. The module has no arguments for keys and metadata.
 
     Example:
       >>> import jax

@@ -2,11 +2,11 @@
 
 Filters are the rows of a matrix of shape `(filters, dims)`. A criterion gives each filter one
 score, and the filters with the smallest scores are pruned first. Functions are pure, so you can
-apply `jit`, `vmap` and `grad` to them, except functions that run on the host, such as `prune`.
+apply `jit`, `vmap` and `grad` to all functions except those that run on the host, such as `prune`.
 
-On a mesh with Auto or Explicit axes, filters may be sharded along any axis. Norms and standard
-deviations of filters have the sharding of the filters. Results of functions that sort or compare
-all filters, or all weights, are replicated on all devices.
+On a mesh with Auto or Explicit axes, filters may be sharded along any axis. Arrays of norms and of
+standard deviations are sharded in the same way as the filters. Results of functions that sort or
+compare all filters, or all weights, are replicated on all devices.
 
 The functions that most users need can be imported from `pruning` itself. All functions are in the
 namespaces `criteria`, `ranking`, `gaussian`, `weight_tests`, `channels`, `nnx`, `schedules` and

@@ -1,7 +1,7 @@
 """Checks arguments; each error is one sentence that names the wrong argument.
 
-The function `in_largest` divides an array by its largest absolute value. Results that do not depend
-on the unit of the array are computed after the division, which avoids overflow.
+The function `in_largest` divides an array by its largest absolute value. If a result does not
+depend on the unit of the array, the array is divided before the computation, which avoids overflow.
 """
 
 import math
@@ -157,7 +157,7 @@ def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float
 
 
 def check_names(names: Any, name: str) -> None:
-    """Raise `TypeError` for a string, because its letters would be read as names."""
+    """Raise `TypeError` if `names` is a string, because its letters would be read as names."""
     if isinstance(names, str):
         raise TypeError(f"{name} must be a tuple of names, such as ({names!r},); got {names!r}")
 
@@ -165,7 +165,8 @@ def check_names(names: Any, name: str) -> None:
 def check_tuple(inputs: Any, name: str) -> None:
     """Raise `TypeError` unless `inputs` is a tuple or a list.
 
-    The rows of an array, or the keys of a dictionary, would become separate arguments of `apply`.
+    If `inputs` were an array or a dictionary, its rows or keys would become separate arguments of
+    `apply`.
     """
     if not isinstance(inputs, tuple | list):
         got = "an array" if hasattr(inputs, "shape") else type(inputs).__name__

@@ -1,4 +1,4 @@
-"""Schedules of pruning: ascending fractions of removed channels for the option `ratios` of `prune`.
+"""Makes schedules of pruning, which are ascending fractions for the option `ratios` of `prune`.
 
 A curve is a function `curve(target, t)`, where t ∈ (0, 1] is the share of the steps that are
 completed. The three curves of this module end at `target`.
@@ -12,23 +12,23 @@ from pruning._arguments import at_least, real
 __all__ = ["Curve", "cubic", "geometric", "iterative", "linear"]
 
 Curve = Callable[[int | float, float], float]
-"""A function `curve(target, t)`, the fraction of channels removed after a share t of the steps."""
+"""A function `curve(target, t)` that returns the fraction removed after a share t of the steps."""
 
 
 def linear(target: int | float, t: float) -> float:
-    """Remove the same number of channels at each step: target · t."""
+    """The fraction target · t, for which each step removes the same number of channels."""
     _check(target, t)
     return target * t
 
 
 def cubic(target: int | float, t: float) -> float:
-    """Remove more channels in early steps, Zhu and Gupta (2017): target · (1 − (1 − t)³)."""
+    """The fraction of Zhu and Gupta (2017), rising fastest at first: target · (1 − (1 − t)³)."""
     _check(target, t)
     return target * (1 - (1 - t) ** 3)
 
 
 def geometric(target: int | float, t: float) -> float:
-    """Remove the same fraction of the remaining channels at each step: 1 − (1 − target)ᵗ."""
+    """The fraction 1 − (1 − target)ᵗ; each step removes the same share of remaining channels."""
     _check(target, t)
     return 1 - (1 - target) ** t
 
@@ -42,7 +42,7 @@ def _check(target: int | float, t: float) -> None:
 
 
 def iterative(target: int | float, *, steps: int, curve: Curve = geometric) -> tuple[float, ...]:
-    """For each step, the fraction of all channels that is removed after the step.
+    """For each step, the fraction of all channels that this step and all earlier steps remove.
 
     The last fraction is `target`. The fractions are Python numbers, computed on the host.
 

@@ -174,7 +174,7 @@ def check_batches(batches: Any) -> None:
 
 
 def as_path(path: Any, name: str) -> Path:
-    """`path` as a `Path`; raise `TypeError` unless it is a string or a path."""
+    """`path` as a `Path`; raise `TypeError` unless `path` is a string or a path."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"{name} must be a path, such as 'out/net'; got {type(path).__name__}")
     return Path(path)

@@ -1,4 +1,4 @@
-"""Modules that are imported only at first use."""
+"""Imports modules only at first use."""
 
 import importlib
 import sys
@@ -11,8 +11,8 @@ def lazy_modules(
 ) -> tuple[Callable[[str], types.ModuleType], Callable[[], list[str]]]:
     """The functions `__getattr__` and `__dir__` for a package that imports `modules` at first use.
 
-    `__dir__` lists the public names of the package. Of modules, `__dir__` lists only `modules` and
-    submodules of the package, not other modules that the package imports.
+    `__dir__` lists `modules`, submodules of the package, and all public names that are not modules.
+    Other modules that the package imports are not listed.
     """
 
     def getattr_(name: str) -> types.ModuleType:

@@ -87,7 +87,7 @@ def row_at(x: Float[Array, "n *shape"], index: Int[Array, ""]) -> Float[Array, "
 
 
 def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array, "*ones"]:
-    """The elements of `x` at index 0 of `axes`, which remain as axes of size 1.
+    """The elements of `x` at index 0 along `axes`; `axes` remain as axes of size 1.
 
     The axes may be sharded. The code uses a gather, because on an Explicit mesh a slice cannot take
     one element of a sharded axis. The last axis is indexed first, so little data remains to be sent

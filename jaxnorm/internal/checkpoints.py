@@ -59,7 +59,7 @@ def save(steps: Any, step: int, *, arrays: Mapping[str, Any], notes: Mapping[str
 def restore(
     steps: Any, step: int, *, arrays: Mapping[str, Any] | None = None, notes: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The named trees of a step, with the shapes and shardings of `arrays`, and its named notes."""
+    """The named trees of a step, with the shapes and shardings of `arrays`, and the named notes."""
     import orbax.checkpoint as ocp
 
     items: dict[str, Any] = {name: ocp.args.JsonRestore() for name in notes}

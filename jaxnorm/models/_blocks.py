@@ -1,4 +1,4 @@
-"""Residual blocks: two or three convolutions, their normalizations, and a shortcut around them.
+"""Residual blocks, made of two or three convolutions, their normalizations, and a shortcut.
 
 `width` is the number of output channels of a block. The inner convolutions of a bottleneck have a
 quarter of `width` channels.

@@ -13,7 +13,7 @@ from jaxnorm.nnx import BatchNorm
 
 
 class MLP(nnx.Module):
-    """A dense network: a dense layer, normalization and ReLU for each width, then one dense layer.
+    """A dense network with a dense layer, normalization and ReLU per width, and a last dense layer.
 
     By default, the network is the MNIST network of the unitization paper, section 4.1: ten layers
     of 100 units and one layer of 8 units. Figure 2 of the paper shows the normalized outputs of the

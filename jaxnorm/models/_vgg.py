@@ -20,14 +20,14 @@ class VGG(nnx.Module):
 
     The network has five stages of 3×3 convolutions with bias, then dense layers. ReLU follows each
     convolution, and a 2×2 max pooling follows each stage. The paper's dense layers have dropout;
-    the dense layers here have none.
+    the dense layers here have no dropout.
 
     Args:
       depth: 11, 13, 16 or 19.
       classes: The number of outputs.
       hidden: The numbers of units of the hidden dense layers. With hidden layers, images must be
-        224×224, which gives a 7×7 feature map. For smaller images, pass an empty tuple `()`, with
-        which one dense layer maps the mean of the feature map to the outputs.
+        224×224, which gives a 7×7 feature map. For smaller images, pass an empty tuple `()`. Then
+        one dense layer maps the mean of the feature map to the outputs.
       norm: The constructor of the normalization between convolution and ReLU, called as
         `norm(num_features, rngs=rngs)`; `None` gives the paper's network, which has no
         normalization.

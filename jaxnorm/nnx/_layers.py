@@ -190,16 +190,16 @@ class BatchNorm(RunningNorm):
     The layer replaces `flax.nnx.BatchNorm` and accepts the same arguments, except
     `use_fast_variance` and `promote_dtype`. By default, the result has the dtype of the input.
     Batch statistics are in at least float32, and running statistics in float32. Running statistics
-    are exponential averages of the batches' means and unbiased variances. If the mask of a batch
-    chooses no sample, the running statistics do not change.
+    are exponential averages of the batches' means and unbiased variances. If no sample of a batch
+    is in the mask, the running statistics do not change.
 
     Args:
       num_features: The number of channels of the input, along `axis`.
       use_running_average: True for inference, False for training. `model.eval()` and
-        `model.train()` set `use_running_average`, and a call may override it. If None, each call
-        must pass a value.
+        `model.train()` set `use_running_average`, and an argument of `__call__` overrides
+        `use_running_average`. If None, `__call__` must get a value.
       axis: The feature axis, which must not be the first axis.
-      momentum: Weight of the old running statistics, in [0, 1].
+      momentum: The weight of the old running statistics, in [0, 1].
       epsilon: The number added to the variance.
       dtype: The dtype of the result; by default the dtype of the input.
       param_dtype: The dtype of scale and bias.
@@ -207,14 +207,14 @@ class BatchNorm(RunningNorm):
       use_scale: Whether a scale is learned and applied.
       bias_init: The initializer of the bias.
       scale_init: The initializer of the scale.
-      axis_name: The mapped axes over which the batch is spread.
+      axis_name: The mapped axes (of vmap or shard_map) over which the batch is distributed.
       axis_index_groups: Groups of indices along `axis_name`; each group is a separate batch.
       recentering: Whether to subtract the mean.
       rescaling: Whether to divide by the standard deviation.
       correction: A function of the number of averaged elements. In training, the variance is
         multiplied by the result, as in `batch_norm`.
       running_correction: A function like `correction`. Before the update of the running variance,
-        the variance is multiplied by the result.
+        the batch's variance is multiplied by the result.
       groups: The number of ghost batches in training, as in `batch_norm`. The average of the ghost
         batches' statistics enters the running statistics.
       update_running_average: Whether to update the running statistics. If None, running statistics

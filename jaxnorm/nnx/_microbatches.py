@@ -128,7 +128,7 @@ def _recorder(kind: type[RunningNorm]) -> type[Any]:
 def _one(
     loss: Loss, graph: Any, state: Any, given: list[BatchStatistics], part: Any
 ) -> tuple[Array, list[BatchStatistics], Any]:
-    """A microbatch's loss under `given` statistics, its own statistics, and the new state."""
+    """The loss of a microbatch under `given` statistics, its own statistics, and the new state."""
     model = nnx.merge(graph, state, copy=True)
     norms: list[Any] = batch_norms(model)
     running = [(norm.mean[...], norm.var[...]) for norm in norms]

@@ -52,7 +52,7 @@ def layer_outputs(
 
     Args:
       model: Any module. `layer_outputs` does not change the model or its running statistics.
-      layers: The names of submodules; the model must call each of them exactly once.
+      layers: The names of submodules; the model must call each submodule exactly once.
       x: One batch.
 
     Raises:
@@ -97,7 +97,7 @@ def layer_outputs(
 def changes(model: nnx.Module, before: nnx.State) -> nnx.State:
     """The variables of the state `before` that `model` has changed, with their new values.
 
-    New variables and the values that `sow` records do not count.
+    New variables and the values that `sow` records are left out.
     """
     old = dict(nnx.to_flat_state(before))
     new = nnx.to_flat_state(nnx.state(model, nnx.Not(nnx.Intermediate)))

@@ -120,7 +120,7 @@ def _last_statistics(
 def _counting(kind: type[Any]) -> type[Any]:
     """A batch norm class that records the statistics and the number of elements of its last batch.
 
-    The class ignores the options of a call, because a model may choose inference by an option.
+    The class ignores the options of `__call__`, because a model may select inference by an option.
     """
     own = inspect.signature(kind.__call__)
 

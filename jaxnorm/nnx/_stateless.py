@@ -1,4 +1,4 @@
-"""DyT, Derf and unitization as modules of Flax NNX; they have no running statistics."""
+"""DyT, Derf and unitization as modules of Flax NNX; the modules have no running statistics."""
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass
@@ -59,7 +59,7 @@ class DyT(Stateless):
       use_scale: Whether a scale is learned and applied.
       bias_init: The initializer of the bias.
       scale_init: The initializer of the scale.
-      alpha_init: The initializer of alpha: 0.5 by default, as in the paper.
+      alpha_init: The initializer of alpha; the default is 0.5, as in the paper.
       rngs: Keys for the initializers.
       bias_metadata: Metadata of the bias's variable, such as its sharding.
       scale_metadata: Metadata of the scale's variable.
@@ -80,7 +80,7 @@ class Derf(Stateless):
     """A Derf layer: `derf` with one learned `alpha` and `offset`, and learned `scale` and `bias`.
 
     Args:
-      offset_init: The initializer of the offset: 0 by default, as in the paper.
+      offset_init: The initializer of the offset; the default is 0, as in the paper.
       offset_metadata: Metadata of the offset's variable.
 
     All other arguments are the same as for `DyT`.

@@ -62,7 +62,7 @@ def replace_batch_norm(
 
     Raises:
       TypeError: `layer` is neither `BatchNorm` nor `UnitizedBatchNorm`, or `model` is not a module.
-        The class of a batch norm is your own, with its own `__call__`.
+        The class of a batch norm is a subclass that defines its own `__call__`.
       ValueError: `model` has no batch norm, or a batch norm without recentering or rescaling would
         become unitized.
 
@@ -146,7 +146,7 @@ def _replacement(
 def _check_call(layer: Any, name: str, *kinds: type[Any]) -> None:
     """Raise `TypeError` if the class of `layer` has another `__call__` than the classes `kinds`.
 
-    A subclass with its own `__call__`, for example `nnx.LoRALinear`, computes another function.
+    A subclass with its own `__call__`, for example `nnx.LoRALinear`, computes a different function.
     """
     if type(layer).__call__ not in [kind.__call__ for kind in kinds]:
         raise TypeError(
@@ -159,9 +159,10 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
     """A copy of `model` whose unitized layers keep the pixel counts that they use for `x`.
 
     Line 9 of Algorithm 2 of Huang and Yu divides by the number of pixels of the image. If a network
-    is evaluated on images of another size, its layers should still use the number of pixels of
-    training. Then the scale of outputs does not depend on the size of the image. A layer with a
-    given `pixels`, or with `per_pixel`, does not depend on the image size and does not change.
+    is evaluated on images of a different size than in training, its layers should still use the
+    number of pixels in training. Then the scale of outputs does not depend on the size of the
+    image. A layer with a given `pixels`, or with `per_pixel`, does not depend on the image size and
+    does not change.
 
     Args:
       model: A model with any layers; the model itself is not changed. The variables of the model
@@ -203,23 +204,24 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
 
 
 def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linear:
-    """One layer that computes `norm(layer(x))`, with the batch norm in inference.
+    """One layer that computes `norm(layer(x))`, with the batch norm in inference mode.
 
     The kernel is multiplied by the norm's scale / √(var + eps), where var is the running variance.
     The bias is changed so that the folded layer has the same outputs. The kernel keeps its dtype,
-    which is also the dtype of the new bias, and kernel and bias keep their metadata. `fold` does
-    not change `layer` and `norm`. A unitized layer cannot be folded, because unitization divides
-    each sample by its own norm.
+    and the new bias has the same dtype. Kernel and bias keep their metadata. `fold` does not change
+    `layer` and `norm`. A unitized layer cannot be folded, because unitization divides each sample
+    by its own norm.
 
     Args:
       layer: A convolution or dense layer; output features are the last axis of its kernel.
-      norm: The batch norm of `jaxnorm` or Flax that directly follows `layer`; it acts along the
+      norm: The batch norm of `jaxnorm` or Flax that directly follows `layer`; `norm` acts along the
         last axis.
 
     Raises:
       TypeError: `norm` is not a `BatchNorm`, or `layer` is not a convolution or dense layer. A
         subclass with its own `__call__`, such as `nnx.LoRALinear`, is also refused.
-      ValueError: The features of `layer` and `norm` differ, or `norm` acts along another axis.
+      ValueError: The features of `layer` and `norm` differ, or `norm` acts along an axis other than
+        the last.
 
     Example:
       >>> layer, norm = nnx.Linear(2, 3, rngs=nnx.Rngs(0)), BatchNorm(3, rngs=nnx.Rngs(0))

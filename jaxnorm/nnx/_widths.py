@@ -81,7 +81,7 @@ def _group_norm(layer: nnx.GroupNorm) -> None:
 
 
 def _channels(layer: nnx.Module, default: int) -> int:
-    """The number of channels of the norm's scale or bias, or `default` if it has neither."""
+    """The number of channels of the norm's scale or bias, or `default` if the norm has neither."""
     found = (getattr(layer, name, None) for name in ("scale", "bias"))
     return next((x[...].shape[-1] for x in found if x is not None), default)
 

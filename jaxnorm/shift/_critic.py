@@ -29,7 +29,7 @@ def emd_critic(
     batch_size: int = 128,
     clip: float = 0.01,
 ) -> Float[Array, ""]:
-    """The difference of a clipped critic's mean values on x and on y: Algorithm 3.
+    """The mean value of a clipped critic on x minus its mean value on y, by Algorithm 3.
 
     The critic is the network of appendix B.1. The critic has 3×3 convolutions of 64, 64, 128 and
     128 channels with strides 2, 1, 2 and 1. ReLU follows each convolution. A dense layer and a
@@ -46,11 +46,11 @@ def emd_critic(
 
     Args:
       key: The random key for initialization and minibatches.
-      x_train: (n, h, w, c) images. A sample with another shape than an image is used as an image of
-        one pixel. Row i of `x_train` and row i of `y_train` come from the same input.
+      x_train: (n, h, w, c) images. A sample that does not have the shape of an image is used as an
+        image of one pixel. Row i of `x_train` and row i of `y_train` come from the same input.
       y_train: Outputs for the same inputs as `x_train`, before or after a change of the weights.
       x_test: Samples that are not used in training.
-      y_test: Outputs for the same inputs as `x_test`, at the same moment as `y_train`.
+      y_test: Outputs for the same inputs as `x_test`, at the same time of training as `y_train`.
       steps: The number T of training steps.
       batch_size: The number of samples of x, and of y, in one step.
       clip: The largest absolute value of a parameter.

@@ -43,9 +43,9 @@ def emd(
     If the numbers of samples differ or weights are given, SciPy solves a linear program with n m
     unknowns for n and m samples, as in `transport_plan`.
 
-    Even two samples of one distribution have a distance above zero, which decreases like n^(−1/d)
-    for n samples of d ≥ 3 features. To judge a distance, compare it with the distance between two
-    halves of one sample.
+    The distance between two samples of one distribution is also above zero. For n samples of d ≥ 3
+    features, this distance decreases like n^(−1/d). To judge a distance, compare it with the
+    distance between two halves of one sample.
 
     Args:
       x: Samples on the first axis; each sample is flattened to a vector.

@@ -2,11 +2,11 @@
 
 The bounds hold for all inputs, and are similar to Theorems 3.1 to 3.3 of Huang and Yu. The outputs
 of a layer are in a ball of radius M around its bias. The distance between two outputs is at most L
-times the distance between their inputs. Let W be the earth mover distance W₁ of the layer's inputs
-after two steps of training. If the layer has equal parameters after both steps, W₁ of its outputs
-is at most min(2M, L W). Vectors are along the last axis: the features of a sample, of a pixel or of
-a token. If a sample consists of P vectors, the radius of its outputs is √P M, and L does not
-change.
+times the distance between their inputs. Let W be the earth mover distance W₁ between the layer's
+inputs at two times of training. If the layer has the same parameters at both times, W₁ of its
+outputs is at most min(2M, L W). Vectors are along the last axis: the features of a sample, of a
+pixel or of a token. If a sample consists of P vectors, the radius of its outputs is √P M, and L
+does not change.
 
 M and L are the smallest numbers that hold for all inputs, unless the docstring of a function says
 otherwise. `scale` is the factor γ, one number per feature. The bias shifts all outputs equally, so
@@ -41,7 +41,7 @@ class LayerBounds(NamedTuple):
     """The radius M and the Lipschitz constant L of a layer.
 
     M is the largest distance between an output and the bias, or for `derf_bounds` between an output
-    and the centre of the outputs.
+    and the center of the outputs.
     """
 
     radius: Float[Array, ""]
@@ -51,15 +51,15 @@ class LayerBounds(NamedTuple):
 def certified_upper_bound(
     bounds: LayerBounds, distance: int | float | Float[Array, ""] = math.inf
 ) -> Float[Array, ""]:
-    """The largest possible W₁ of a layer's outputs if W₁ of its inputs is W: min(2M, L W).
+    """The largest possible W₁ of a layer's outputs, min(2M, L W), if W₁ of its inputs is W.
 
     The product L W counts as 0 if one factor is 0 and the other is infinite. W₁ of the outputs
     approaches 2M if every output moves from near the surface of the ball to the opposite point. W₁
     approaches L W if inputs move where the slope of the layer is largest. If the mean of the
-    outputs equals the bias at both moments, √2 M is also a bound.
+    outputs equals the bias at both times of training, √2 M is also a bound.
 
     Args:
-      bounds: The bounds of the layer, which must not change between the two moments of training.
+      bounds: The bounds of the layer, which must not change between the two times of training.
       distance: W₁ of the inputs; by default the bound holds for any inputs.
 
     Example:

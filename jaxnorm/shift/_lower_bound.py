@@ -1,4 +1,4 @@
-"""A lower bound on the earth mover distance by a critic with Lipschitz constant 1."""
+"""Computes a lower bound on the earth mover distance by a critic with Lipschitz constant 1."""
 
 from collections.abc import Callable
 from functools import partial
@@ -35,14 +35,15 @@ def emd_lower_bound(
     apexes a_j and heights b_j. The gradient of the critic f is a weighted mean of unit vectors.
     Therefore f has Lipschitz constant 1 for every τ, a and b. As τ tends to 0, soft minima of cones
     can approach the optimal critic of Equation 3 for finitely many samples. Two critics are
-    trained: f with large values on x, and −g for a g with large values on y. A third critic is
-    linear along the difference of the training means. `emd_lower_bound` selects the critic with the
-    largest difference of means on the training samples. The result is the chosen critic's
-    difference of means on the test samples, or 0 if the difference is negative. Up to rounding
-    (10⁻⁶ of the spread of float32 samples), the result is at most the distance of the test samples,
-    even if training fails. The expected difference on the test samples is at most the distance of
-    the distributions. Because negative differences become 0, the expected result can exceed the
-    distance of the distributions, for example if this distance is 0.
+    trained. The first critic is f with large values on x. The second critic is −g, where g has
+    large values on y. A third critic is linear along the difference of the training means.
+    `emd_lower_bound` selects the critic with the largest difference of means on the training
+    samples. The result is the chosen critic's difference of means on the test samples, or 0 if the
+    difference is negative. Up to rounding (10⁻⁶ of the spread of float32 samples), the result is at
+    most the distance of the test samples, even if training fails. The expected difference on the
+    test samples is at most the distance of the distributions. Because negative differences become
+    0, the expected result can exceed the distance of the distributions, for example if this
+    distance is 0.
 
     Args:
       key: The random key for the minibatches.
@@ -50,7 +51,7 @@ def emd_lower_bound(
         comes from the same input as row i of `x_train`.
       y_train: Outputs for the same inputs as `x_train`, before or after a change of the weights.
       x_test: Samples that are not used in training.
-      y_test: Outputs for the same inputs as `x_test`, at the same moment as `y_train`.
+      y_test: Outputs for the same inputs as `x_test`, at the same time of training as `y_train`.
       steps: The number of training steps of Adam, with a learning rate that decreases to zero.
       batch_size: The number of samples of x, and of y, in one step.
 
@@ -113,7 +114,7 @@ def _spread(h: Float[Array, "n d"]) -> Float[Array, ""]:
 
 
 def _init_cones(y: Float[Array, "n d"]) -> tuple[Float[Array, "k d"], Float[Array, " k"]]:
-    """The initial cones, with apexes at samples of y and at the centre, and heights of zero.
+    """The initial cones, with apexes at samples of y and at the center, and heights of zero.
 
     The critic f should be small at samples of y, and a cone is smallest at its apex.
     """

@@ -1,6 +1,6 @@
 """Bounds on the earth mover distance of two distributions, from their moments.
 
-Let p and q be two distributions on R^d, in practice a layer's outputs at two moments of training.
+Let p and q be two distributions on R^d, in practice a layer's outputs at two times of training.
 Means and variances are vectors with one number for each coordinate. S and S' are the sums of the
 variances of p and q, and D is the distance of the means. If p and q are the empirical distributions
 of two sets of samples, the bounds have no statistical error. If a mean or a variance is NaN, the
@@ -23,7 +23,7 @@ def moment_upper_bound(
     mean_y: Float[Array, " d"],
     var_y: Float[Array, " d"],
 ) -> Float[Array, ""]:
-    """Theorem 1 of Huang and Yu, as printed: S + S' + D + 2.
+    """The upper bound S + S' + D + 2 of Theorem 1 of Huang and Yu, as printed.
 
     Here S and S' are the sums of the variances of the two distributions, and D is the distance of
     their means. Theorem 1 adds squared lengths to lengths, so the quality of the bound depends on
@@ -48,7 +48,7 @@ def sharp_moment_upper_bound(
     mean_y: Float[Array, " d"],
     var_y: Float[Array, " d"],
 ) -> Float[Array, ""]:
-    """The root mean square distance of independent samples: √(S + S' + D²).
+    """The root mean square distance √(S + S' + D²) of independent samples, an upper bound.
 
     Here S and S' are the sums of the variances of the two distributions, and D is the distance of
     their means. No smaller function of S, S' and D is a bound in all dimensions. The bound has the
@@ -84,9 +84,9 @@ def normalized_upper_bound(
 
     Args:
       mean_x: The mean e of outputs that are normalized by noisy statistics; zero without noise.
-      excess_x: The variance of the normalized outputs minus 1: v in Equation 4.
-      mean_y: The mean e' at another moment of training.
-      excess_y: The excess v' over 1 of the variance at the other moment.
+      excess_x: The variance of the normalized outputs minus 1, which is v in Equation 4.
+      mean_y: The mean e' at a second time of training.
+      excess_y: The variance at the second time minus 1, which is v' in Equation 4.
 
     Example:
       >>> zero = jnp.zeros(3)
@@ -171,11 +171,11 @@ def moment_lower_bound(
     radius: int | float | Float[Array, ""],
     p: int = 2,
 ) -> Float[Array, ""]:
-    """Theorem 2: |E f_{p,C}(X) − E f_{p,C}(Y)|, at most √d C/p for even p and 2√d C/p for odd p.
+    """The lower bound |E f_{p,C}(X) − E f_{p,C}(Y)| of Theorem 2.
 
-    The function f_{p,C} is `clipped_power`, and d is the number of features. The paper requires p ≥
-    2, but the bound also holds for p = 1. A small value of the bound says nothing about the
-    distance.
+    The function f_{p,C} is `clipped_power`, and d is the number of features. The bound is at most
+    √d C/p for even p and 2√d C/p for odd p. The paper requires p ≥ 2, but the bound also holds for
+    p = 1. A small value of the bound says nothing about the distance.
 
     Args:
       x: Samples on the first axis; each sample is flattened to a vector.
@@ -213,9 +213,9 @@ def normalized_lower_bound(
 
     Args:
       mean_x: The mean e of outputs that a batch norm normalizes by noisy statistics.
-      excess_x: The variance of the normalized outputs minus 1: v in Equation 5.
-      mean_y: The mean e' at another moment of training.
-      excess_y: The excess v' over 1 of the variance at the other moment.
+      excess_x: The variance of the normalized outputs minus 1, which is v in Equation 5.
+      mean_y: The mean e' at a second time of training.
+      excess_y: The variance at the second time minus 1, which is v' in Equation 5.
       radius: The largest absolute value C of an output.
 
     Raises:

@@ -30,9 +30,9 @@ Layers = Mapping[str, Float[Array, "n *features"]]
 
 
 class LayerShift(NamedTuple):
-    """The shift of one layer's outputs between two moments of training, in the unit of the outputs.
+    """The shift of one layer's outputs between two times of training, in the unit of the outputs.
 
-    The outputs at the two moments are for the same inputs.
+    The outputs at the two times are for the same inputs.
     """
 
     exact: float  # The earth mover distance W₁ of all channels together.
@@ -47,7 +47,7 @@ class LayerShift(NamedTuple):
 def layer_shift(
     before: Float[Array, "n *spatial c"], after: Float[Array, "n *spatial c"], *, exact: int = 400
 ) -> LayerShift:
-    """The shift of one layer's outputs between two moments of training.
+    """The shift of one layer's outputs between two times of training.
 
     `layer_shift` runs on the host; under `jit` use `emd_1d`, `mean_lower_bound` and
     `paired_upper_bound`.
@@ -119,7 +119,7 @@ def stream_moments(outputs: Callable[[Any], Layers], batches: Iterable[Any]) -> 
 
 
 class Tracker:
-    """Measures layers on a fixed probe batch: the shift since the last measurement, and moments.
+    """Measures moments of layers, and the shift since the last measurement, on a fixed probe batch.
 
     Only changes of the weights should cause the shift. However, outputs that are normalized by
     running averages also depend on the latest batches (at momentum 0.9, on about ten batches).
@@ -171,9 +171,9 @@ class Tracker:
 
     @host_only("emd_1d and moments")
     def update(self, state: Any, *, frozen: Any = None) -> dict[str, dict[str, Any]]:
-        """The metrics of each layer, as Python numbers: "shift", "floor" and "moments".
+        """The metrics "shift", "floor" and "moments" of each layer, as Python numbers.
 
-        The shift is measured since the last call, and is None at the first call.
+        The shift is measured since the last call of `update`, and is None at the first call.
 
         Args:
           state: The current state of the network.

@@ -1,6 +1,6 @@
 """Bounds on the earth mover distance of unitized outputs, and cases where the paper's bounds fail.
 
-Distances are between the outputs of one layer at two moments of training. The distribution of a set
+Distances are between the outputs of one layer at two times of training. The distribution of a set
 of samples gives each sample the same weight. `alpha` is the parameter of the unitized layer.
 """
 
@@ -27,12 +27,12 @@ Alpha = int | float | Float[Array, "..."]
 def unitized_upper_bound(
     alpha: Alpha, x: Float[Array, "n d"] | None = None, y: Float[Array, "m d"] | None = None
 ) -> Float[Array, ""]:
-    """Theorems 3.1 to 3.3: the earth mover distance of unitized outputs is at most 2/min(alpha).
+    """Theorems 3.1 to 3.3 bound the earth mover distance of unitized outputs by 2/min(alpha).
 
     The bound 2/min(alpha) holds for `unit_vector` (Equation 6, alpha 1) and `unitize_bounded`
-    (Equations 8 and 9), with the same alpha at both moments. If min(alpha) is 0, the bound is E‖X‖
-    + E‖Y‖, plus 2 if alpha has one number for each feature. If min(alpha) is 0 and no samples are
-    given, the bound is infinite. Unitization does not always reduce the distance.
+    (Equations 8 and 9), with the same alpha at both times of training. If min(alpha) is 0, the
+    bound is E‖X‖ + E‖Y‖, plus 2 if alpha has one number for each feature. If min(alpha) is 0 and no
+    samples are given, the bound is infinite. Unitization does not always reduce the distance.
 
     The bound 2/min(alpha) does not hold for `unitize` (Equation 10), the transformation that the
     paper trains. No theorem covers Equation 10, and the distance of `interpolation_counterexample`
@@ -42,7 +42,7 @@ def unitized_upper_bound(
       alpha: A scalar, or one number for each feature. If an alpha is outside [0, 1], there is no
         bound, and the result is NaN.
       x: Outputs before unitization, needed only if min(alpha) is 0.
-      y: Outputs before unitization at another moment of training.
+      y: Outputs before unitization at a second time of training.
 
     Example:
       >>> print(unitized_upper_bound(jnp.array([0.5, 1.0])))
@@ -66,19 +66,19 @@ def unitized_upper_bound(
 def sharp_unitized_upper_bound(
     alpha: Alpha, x: Float[Array, "n d"], y: Float[Array, "m d"]
 ) -> Float[Array, ""]:
-    """A bound for Equation 9 from the norms r of the data: the means of r/m(r) for X and Y, added.
+    """A bound for Equation 9, the mean of r/m(r) for X plus the same mean for Y, with norms r.
 
     In the bound, r = ‖X‖ is the norm of a sample, and m(r) = min_j (alpha_j r + 1 − alpha_j).
 
     For `unitize_bounded` and alpha in [0, 1], `sharp_unitized_upper_bound` is never above the
     bounds of Theorems 3.2 and 3.3, and is continuous at alpha 0. If an alpha is outside [0, 1], the
-    bound is NaN. If an alpha is 1, a zero vector contributes 1, because Equation 8 maps it to a
-    unit vector.
+    bound is NaN. If an alpha is 1, a zero vector contributes 1, because Equation 8 maps the zero
+    vector to a unit vector.
 
     Args:
       alpha: A scalar, or one number for each feature.
       x: Outputs before unitization.
-      y: Outputs before unitization at another moment of training.
+      y: Outputs before unitization at a second time of training.
 
     Example:
       >>> far = jnp.array([[1e6, 0.0]])
@@ -106,7 +106,7 @@ def interpolated_upper_bound(
     Args:
       alpha: A scalar, or one number for each feature.
       x: Outputs before unitization.
-      y: Outputs before unitization at another moment of training.
+      y: Outputs before unitization at a second time of training.
 
     Example:
       >>> far = jnp.array([[1e6, 0.0]])

@@ -1,4 +1,4 @@
-"""Removes coupled channels from networks, chooses channels, and counts the cost of the result.
+"""Chooses and removes coupled channels of networks, and computes the cost of smaller networks.
 
 A network is a function `apply(params, *inputs)` that JAX can trace. `coupled_channels` finds from
 the traced program which channels of which arrays must be removed together. `prune` does all steps

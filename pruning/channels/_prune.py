@@ -101,8 +101,8 @@ def prune(
       budget: The largest allowed cost of the result, instead of `ratios`. A number below 1 is a
         share of the cost of the whole network. A number of 1 or more is the cost itself. For
         several steps, pass a list of descending budgets.
-      cost: A function from a `Cost` to the number that `budget` limits, such as
-        `lambda cost: cost.parameters`. By default, `budget` limits the multiply-accumulates at
+      cost: A function from a `Cost` to the number that `budget` limits, such as `lambda cost:
+        cost.parameters`. By default, `budget` limits the multiply-accumulates of the network on
         `inputs`.
       batch_sizes: Batch sizes at which the network is timed. For example, give `[32]` for
         `cost=lambda cost: cost.timings[32].milliseconds`. With `batch_sizes`, each step compiles
@@ -134,8 +134,8 @@ def prune(
         are then removed from the returned tree. For example, pass
         `partial(least_squares, batches=[(images,), ...])`.
       resize: Whether `pruned.apply` is `resized(apply, pruned.groups, pruned.keep)`. Set `resize`
-        if `apply` does not take its widths from `params`, or computes another function at new
-        widths.
+        if `apply` does not take its widths from `params`, or would compute a different function at
+        the smaller widths.
       recalibrate: A function, called after each removal, that maps the smaller tree to a tree with
         new running statistics, for example by `jaxnorm.nnx.recalibrate`.
       fine_tune: A function, called after each removal, that trains the smaller tree. The arguments
@@ -403,7 +403,7 @@ def _goals(
 def _targets(
     ratios: Any, budget: Any, cost: Any, batch_sizes: Sequence[int]
 ) -> tuple[str, list[int | float]]:
-    """The option `ratio` or `budget` of `select`: its name, and its value at each step."""
+    """The name of the option of `select`, `ratio` or `budget`, and its value at each step."""
     is_array = isinstance(budget, np.generic | jax.Array)
     is_number = np.ndim(budget) == 0 if is_array else isinstance(budget, int | float)
     budgets = [budget] if is_number else budget

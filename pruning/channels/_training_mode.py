@@ -35,10 +35,10 @@ def check_evaluation(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> None
 class _Value:
     """Facts about an array of the program.
 
-    If the array does not depend on inputs, `parameters` are the parameters from which the array is
-    computed and that have the size of the array. `is_active` says that the array depends on inputs.
-    `is_reduced` says that the array is computed elementwise from reductions of activations, such as
-    the mean of a batch, and possibly from parameters.
+    If the array does not depend on inputs, `parameters` are the parameters that have the size of
+    the array and from which the array is computed. `is_active` says that the array depends on
+    inputs. `is_reduced` says that the array is computed elementwise from reductions of activations,
+    such as the mean of a batch, and possibly from parameters.
     """
 
     size: int

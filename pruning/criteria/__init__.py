@@ -1,4 +1,4 @@
-"""Scores the filters of a layer by criteria, and computes their geometric median.
+"""Scores the filters of a layer by criteria, and computes the filters' geometric median.
 
 `CRITERIA` has the four criteria of Huang et al. (2020), Table 2. Filters are the rows of a matrix,
 `(filters, dims)`. A criterion gives each filter one score, and the filters with the smallest scores

@@ -1,4 +1,4 @@
-"""Criteria that score the filters of a layer: Table 2 of Huang et al. (2020), and RePr.
+"""Scores the filters of a layer by the criteria of Table 2 of Huang et al. (2020), or by RePr.
 
 By the criteria of Table 2, the filters with the smallest scores are pruned first.
 
@@ -39,11 +39,12 @@ def l2_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
 def fermat(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The distance of every filter to the `geometric_median` F of all filters: ‖vⱼ − F‖₂.
 
-    If the Gram product of the centred filters is accurate enough, the distances are computed from
-    this product, and otherwise from differences of filters. The relative error of a distance is at
-    most 64 times the machine epsilon, except for filters that are much nearer to the median than
-    most filters. The distance of a filter near the median has the absolute rounding error of the
-    median. If a weight is not finite, the median does not exist, and all scores are NaN.
+    If the Gram product of the centered filters is accurate enough, the distances are computed from
+    this product. Otherwise, the distances are computed from differences of filters. The relative
+    error of a distance is at most 64 times the machine epsilon, except for filters that are much
+    nearer to the median than most filters. The distance of a filter near the median has the
+    absolute rounding error of the median. If a weight is not finite, the median does not exist, and
+    all scores are NaN.
     """
     h, unit = center(matrix(filters))
     near = weiszfeld(matmul(h, h.T))
@@ -69,9 +70,9 @@ def _fermat_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 @auto_sharded
 @jax.jit
 def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
-    """The sum of the distances Σₖ ‖vₖ − vⱼ‖₂ of every filter to all others, He et al. (2019).
+    """The sum of the distances Σₖ ‖vₖ − vⱼ‖₂ of every filter j to all filters, He et al. (2019).
 
-    Squared distances come from one Gram product of the centred filters. If the product has lost
+    Squared distances come from one Gram product of the centered filters. If the product has lost
     digits of a distance of a filter, all distances of the filter are computed again, from
     differences. The relative error of all distances is at most 64 times the machine epsilon. If a
     weight is not finite, all scores are NaN.
@@ -107,12 +108,12 @@ def _gm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array
 
 @auto_sharded
 def repr_score(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
-    """The sum of the similarities of every filter to all others: Σₖ |cos(vⱼ, vₖ)|.
+    """For every filter vⱼ, the sum of the similarities Σₖ |cos(vⱼ, vₖ)| to all other filters.
 
     For n filters, the score lies in [0, n − 1]. RePr ranks filters by the score divided by n,
     Prakash et al. (2019). RePr drops the filters with the *largest* scores first, because other
-    filters can replace them. A zero filter is taken to be orthogonal to all filters, and has
-    gradient zero.
+    filters can replace these filters. A zero filter is treated as orthogonal to all filters, and
+    has gradient zero.
     """
     h, _ = jax.vmap(in_largest)(matrix(filters))
     norms = lengths(h)
@@ -151,7 +152,7 @@ CRITERIA = Criteria(l1=l1_norm, l2=l2_norm, fermat=fermat, gm=gm)
 
 @auto_sharded
 def scores(filters: Float[Array, "filters dims"]) -> dict[str, Float[Array, " filters"]]:
-    """The scores of a layer's filters by all criteria of `CRITERIA`, by name.
+    """A dictionary with the scores of a layer's filters by each criterion of `CRITERIA`.
 
     To score all layers of a network in one call, use `jax.jit(functools.partial(jax.tree.map,
     scores))(layers)`.

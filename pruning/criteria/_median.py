@@ -1,4 +1,4 @@
-"""The geometric median of the filters of a layer: the point with the smallest sum of distances."""
+"""Computes the geometric median of filters, the point with the smallest sum of distances."""
 
 from typing import NamedTuple
 
@@ -17,13 +17,13 @@ Point = Float[Array, " dims"]
 def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " dims"]:
     """The point with the smallest sum of distances to all filters, argmin_x Σⱼ ‖x − vⱼ‖₂.
 
-    The geometric median is also called the Fermat point. The result is exact to the rounding of the
-    dtype (at least float32).
+    The geometric median is also called the Fermat point. The result is exact up to rounding in the
+    dtype of the filters (at least float32).
 
     The algorithm is Weiszfeld's iteration, followed by Newton's method if the point is not exact
-    enough. If a filter is itself the median, which the condition of Vardi and Zhang (2000) decides,
-    the filter is returned exactly. The median of collinear filters is the middle filter, or the
-    midpoint of the middle two filters.
+    enough. If a filter is the median by the condition of Vardi and Zhang (2000), the filter is
+    returned exactly. The median of collinear filters is the middle filter, or the midpoint of the
+    middle two filters.
 
     Derivatives of any order are the derivatives of the minimum, by the implicit function theorem.
     If the median is a filter or the midpoint of two filters, its derivative is the derivative of
@@ -47,7 +47,7 @@ def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " di
 def optimality_gap(
     x: Float[Array, " dims"], filters: Float[Array, "filters dims"]
 ) -> Float[Array, ""]:
-    """An upper bound on the share by which another x could reduce the sum of distances Σⱼ ‖x − vⱼ‖.
+    """An upper bound on the share of the sum Σⱼ ‖x − vⱼ‖ by which the sum exceeds its minimum.
 
     The upper bound lies in [0, 1], and is 0 at the minimum of the sum of distances. If vectors yⱼ
     of length at most 1 sum to zero, the sum of distances is at least Σ ⟨yⱼ, x − vⱼ⟩ for every x.
@@ -73,7 +73,7 @@ def optimality_gap(
 
 
 class Solution(NamedTuple):
-    """The median: the midpoint of filters `first` and `last` if `on_filters`, otherwise `x`."""
+    """The median, the midpoint of filters `first` and `last` if `on_filters`, otherwise `x`."""
 
     on_filters: Bool[Array, ""]
     first: Int[Array, ""]
@@ -263,7 +263,7 @@ def _directions(x: Point, h: Filters) -> tuple[Filters, Float[Array, " filters"]
 
 
 def center(filters: Filters) -> tuple[Filters, Float[Array, ""]]:
-    """The deviations of filters from their mean in units of their largest element, and the unit."""
+    """The filters' deviations from their mean, divided by the largest element, and the divisor."""
     return in_largest(filters - filters.mean(0)[None, :])
 
 

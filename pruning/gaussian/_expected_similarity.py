@@ -1,4 +1,4 @@
-"""The expected similarity of the rankings of Gaussian filters by two criteria.
+"""Computes the expected similarity of two rankings of Gaussian filters, by two criteria.
 
 A layer has `num_filters` filters of `dims` dimensions, drawn independently from N(0, σ² I).
 Parameters are numbers or floating-point arrays, as in `_moments`.
@@ -98,7 +98,7 @@ def expected_overlap(
 def spearman_of_noise(
     noise: Parameter, num_filters: Parameter, sign: Parameter = 1.0
 ) -> Float[Array, "..."]:
-    """`expected_spearman` of two jointly normal scores of correlation ρ.
+    """The mean of Spearman's correlation for two jointly normal scores of correlation ρ.
 
     The argument `noise` is 1/ρ² − 1, and `sign` is the sign of ρ.
     """
@@ -111,7 +111,7 @@ def spearman_of_noise(
 def overlap_of_noise(
     noise: Parameter, *, ratio: int | float, sign: Parameter = 1.0
 ) -> Float[Array, "..."]:
-    """`expected_overlap` of two jointly normal scores of correlation ρ.
+    """The expected overlap of rankings by two jointly normal scores of correlation ρ.
 
     The argument `noise` is 1/ρ² − 1, and `sign` is the sign of ρ.
     """

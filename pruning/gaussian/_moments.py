@@ -76,11 +76,11 @@ def amoroso_moment(
     diverges and the moment is θ^j · ∞, although the paper's formula is finite.
 
     Args:
-      order: A nonnegative integer; any real number if `a` is the number 0 and θ > 0.
+      order: A nonnegative integer, or any real number if `a` is the number 0 and θ > 0.
 
     Raises:
-      ValueError: The number β is 0. The moment has no closed form, because `a` is not the number 0,
-        and the order is negative or not an integer.
+      ValueError: `beta` is the number 0, or the moment has no closed form, because `a` is not the
+        number 0 and `order` is negative or not an integer.
     """
     real(order=order)
     a, theta, alpha, beta = parameters(a=a, theta=theta, alpha=alpha, beta=beta)
@@ -116,7 +116,7 @@ def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Flo
     positive, or an element of the array `dims` is negative.
 
     Raises:
-      ValueError: The number `std` is not positive and finite, or the number `dims` is negative.
+      ValueError: `std` is a number that is not positive and finite, or `dims` is a negative number.
 
     Example:
       >>> print(f"{expected_distance(jnp.array(0.0), 1.7, 9):.4f}")

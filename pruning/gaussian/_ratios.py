@@ -1,4 +1,4 @@
-"""Exact variances, and their leading terms, of the ratios of norms in Theorems 1 and 3.
+"""Computes the variances of ratios of norms in Theorems 1 and 3, exactly and for large dims.
 
 The theorems are of Huang et al. (2020). Filters are drawn from N(0, c² I) in `dims` dimensions, and
 each norm is divided by its mean. The ratios do not depend on the standard deviation c. Arguments
@@ -62,7 +62,7 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
 
 
 def l1_l2_ratio_variance_limit(dims: int) -> RatioVariances:
-    """`l1_l2_ratio_variance` to second order in 1/dims, for Theorem 1 at large dims.
+    """The variances of l1/l2 and l2/l1 to second order in 1/dims, for Theorem 1 at large dims.
 
     The first-order term of Var(l1/l2) and of Var(l2/l1) is (π − 3)/(2 dims). The second-order term
     is (5/8 − π/4)/dims² for Var(l1/l2) and (2π² − 33π/4 + 49/8)/dims² for Var(l2/l1). The terms
@@ -111,9 +111,9 @@ def norm_sum_ratio_variance_limit(n: int, dims: int, *, shared: bool = False) ->
     """The leading term of both variances of Theorem 3, 1/(2 n dims).
 
     Args:
-      shared: Whether the vectors aᵢ = P − vᵢ share the filter P, as in Equation 8. For vectors that
-        share P, which Theorem 3 does not cover, the leading term is (1 + 3/n)/(8 dims), which does
-        not tend to zero as n grows.
+      shared: Whether the vectors aᵢ = P − vᵢ share the filter P, as in Equation 8. Theorem 3 does
+        not cover vectors that share P. For these vectors, the leading term is (1 + 3/n)/(8 dims),
+        which does not tend to zero as n grows.
     """
     _check("norm_sum_ratio_variance_limit", n=n, dims=dims)
     check_flags(shared=shared)
@@ -128,7 +128,7 @@ def _check(function: str, **sizes: int) -> None:
 
 
 def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
-    """The excess over 1 of E X⁻¹ and E X⁻², for X = Σ‖aᵢ‖ / E Σ‖aᵢ‖ of n Gaussian vectors.
+    """The numbers E X⁻¹ − 1 and E X⁻² − 1, for X = Σ‖aᵢ‖ / E Σ‖aᵢ‖ of n Gaussian vectors.
 
     For j = 1 and 2, E X⁻ʲ = ∫ t^(j−1) E e^(−tX) dt with E e^(−tX) = (E e^(−t‖a‖/nE‖a‖))ⁿ. To get E
     X⁻ʲ − 1, e^(−t) is subtracted under the integral. The integrals are computed by

@@ -1,11 +1,11 @@
 """Similarity of the rankings by l1 and l2 for filters whose weights are not Gaussian.
 
 In the model, filters have different scales, and weights have heavier or lighter tails than a
-Gaussian. A weight is the product of the scale of its filter, which is log-normal, and an
-independent generalized Gaussian variable, whose density is proportional to exp(−|x|^shape). Shape 1
-gives Laplace's density, and shape 2 the Gaussian density. In this model, the logarithms of l1 and
-l2 are nearly jointly normal. Therefore all expected rank correlations depend only on the
-correlation of log l1 and log l2.
+Gaussian. A weight is the product of a log-normal scale of its filter and an independent generalized
+Gaussian variable. The density of this variable is proportional to exp(−|x|^shape). Shape 1 gives
+Laplace's density, and shape 2 the Gaussian density. In this model, the logarithms of l1 and l2 are
+nearly jointly normal. Therefore all expected rank correlations depend only on the correlation of
+log l1 and log l2.
 """
 
 from typing import NamedTuple
@@ -106,14 +106,15 @@ def scaled_l1_l2_correlation(
     grows with the kurtosis of the weights and decreases with dims. At spread 0 and shape 0.7, the
     result is 0.02 too small for 144 dims, and 0.05 too small for 27 dims. If weights are
     correlated, `effective_dims` replaces dims in b, in c, and in the share c²/(a b) of a. The share
-    c²/(a b) comes from the part of |x| that is linear in x². The remaining part of |x| is taken to
-    be independent between weights, because its correlations are of higher order in the correlations
-    of Gaussian weights (Mehler). The gradient of the correlation is finite for spreads above 0 and
-    dims above 1.
+    c²/(a b) comes from the part of |x| that is linear in x². The remaining part of |x| is assumed
+    to be independent between weights, because its correlations are of higher order in the
+    correlations of Gaussian weights (Mehler). The gradient of the correlation is finite for spreads
+    above 0 and dims above 1.
 
     Raises:
-      ValueError: The number `dims` or `effective_dims` is below 1, `spread` is negative, or `shape`
-        is not positive. Elements of an array that are out of range give NaN instead.
+      ValueError: `dims` or `effective_dims` is a number below 1, `spread` is a negative number, or
+        `shape` is a number that is not positive. Elements of an array that are out of range give
+        NaN instead.
 
     Example:
       >>> for spread in (0.0, 0.1, 1.0):
@@ -132,7 +133,7 @@ def scaled_l1_l2_correlation(
 
 
 def normal_spearman(correlation: Parameter, num_filters: Parameter) -> Float[Array, "..."]:
-    """The mean of Spearman's ρ of draws of two normal variables.
+    """The mean of Spearman's rank correlation of draws of two normal variables.
 
     For N draws of correlation ρ, the mean is 6 (asin ρ + (N − 2) asin(ρ/2))/(π (N + 1)). As N
     grows, the mean tends to 6/π asin(ρ/2). If a correlation ρ is outside [−1, 1], or an element of
@@ -150,7 +151,7 @@ def normal_spearman(correlation: Parameter, num_filters: Parameter) -> Float[Arr
 
 
 def normal_kendall(correlation: Parameter) -> Float[Array, "..."]:
-    """The mean of Kendall's τ of any number of draws of two normal variables: 2/π asin ρ.
+    """The mean 2/π asin ρ of Kendall's τ, for any number of draws of two normal variables.
 
     If a correlation ρ is outside [−1, 1], the result is NaN.
 

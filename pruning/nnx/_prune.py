@@ -58,12 +58,12 @@ def prune(
       callback: A function that is called after each step with the number of the step and the
         smaller model.
       options: Any other options of `pruning.prune`, such as `ratios` or `budget`, except `resize`.
-        If a module computes another function at smaller widths, call `pruning.prune` on
+        If a module computes a different function at smaller widths, call `pruning.prune` on
         `evaluation(model)` with `resize=True`.
 
     Raises:
       TypeError: `pruning.prune` would raise a TypeError, `resize` was given, `inputs` is empty, or
-        `recalibrate` or `fine_tune` returns another model instead of changing its argument.
+        `recalibrate` or `fine_tune` returns a different model instead of changing its argument.
       ValueError: `pruning.prune` would raise a ValueError.
 
     Example:
@@ -125,8 +125,8 @@ def load_pruned(checkpoint_dir: Path | str, model: nnx.Module) -> Any:
         Net(rngs=nnx.Rngs(0)))`.
 
     Raises:
-      ValueError: The folder has no checkpoint, or the checkpoint is of another model or of a model
-        that was pruned with `resize`.
+      ValueError: The folder has no checkpoint, or the checkpoint belongs to a different model or to
+        a model that was pruned with `resize`.
     """
     graph, params = _split(model)
     pruned = channels.load_pruned(checkpoint_dir, like=params)
@@ -156,7 +156,7 @@ def _merge(graph: Any, params: Any) -> Any:
 
 
 def _with_flags(inputs: Sequence[Any], flags: Sequence[bool], arrays: Sequence[Any]) -> list[Any]:
-    """The arguments of the model: the flags among `inputs`, with `arrays` between them.
+    """The `inputs` of the model, in which `arrays` replace all inputs that are not flags.
 
     Raises:
       TypeError: The number of `arrays` differs from the number of arrays among `inputs`.

@@ -1,4 +1,4 @@
-"""Chooses filters by scores, and compares the similarity of two rankings with chance.
+"""Chooses filters by scores, and compares the similarity of two rankings to that by chance.
 
 The scores of a layer are one vector. The filters with the smallest scores are pruned first.
 """

@@ -2,8 +2,8 @@
 
 The scores of a layer are one vector. The filters with the smallest scores are pruned first. All
 results depend only on the order of the scores, so their gradients are zero. `chance_overlap` is the
-similarity that two rankings have by chance, and `gaussian_similarity` is the similarity in layers
-of Gaussian filters.
+overlap that two rankings have by chance, and `gaussian_similarity` is the similarity in layers of
+Gaussian filters.
 """
 
 import itertools
@@ -72,7 +72,7 @@ def lowest(scores: Float[Array, " n"], *, ratio: int | float) -> Bool[Array, " n
 def overlap(
     a: Float[Array, " n"], b: Float[Array, " n"], *, ratio: int | float
 ) -> Float[Array, ""]:
-    """Fraction of the ⌊ratio · n⌋ lowest filters by `a` that are also lowest by `b`.
+    """The share of the ⌊ratio · n⌋ lowest filters by `a` that are also among the lowest by `b`.
 
     The overlap is a number in [0, 1], as in Equation 1 of Huang et al. (2020). Let m = ⌊ratio · n⌋.
     Independent rankings have the mean overlap m/n, and any two rankings have an overlap of at least

@@ -1,8 +1,8 @@
 """Tests weights against distributions with heavier or lighter tails than the Gaussian.
 
 The density of the generalized Gaussian distribution of mean 0 is proportional to
-exp(−(|x|/scale)^shape). Shape 1 gives Laplace's distribution, shape 2 with scale √2 σ the Gaussian
-distribution, and a large shape a nearly uniform distribution.
+exp(−(|x|/scale)^shape). Shape 1 gives Laplace's distribution. Shape 2 with scale √2 σ gives the
+Gaussian distribution. A large shape gives a nearly uniform distribution.
 """
 
 import math
@@ -22,7 +22,7 @@ SHAPES = (0.1, 16.0)  # the smallest and the largest value of the fitted paramet
 
 
 class GeneralizedGaussian(NamedTuple):
-    """Shape and scale of the density proportional to exp(−(|x|/scale)^shape)."""
+    """The shape and the scale of a density that is proportional to exp(−(|x|/scale)^shape)."""
 
     shape: Float[Array, ""]
     scale: Float[Array, ""]
@@ -71,14 +71,15 @@ def ks_generalized_gaussian(
     drawn with the fitted shape (a parametric bootstrap), so the p-value is approximate. We tested
     1,000 sets of 200 weights, for shapes from 0.7 to 3. Tests at the level 10% rejected 9.8 to
     11.1% of the sets, and tests at the level 5% rejected 4.9 to 6.0%. With 10⁶ trained weights,
-    every test of an exact distribution rejects, so compare the distances D for several shapes.
+    every test of an exact distribution rejects the distribution, so compare the distances D for
+    several shapes.
 
     Args:
       key: The random key of the samples.
-      x: An array of weights of any shape. The test takes about the time to sort `samples` arrays of
-        the size of `x`.
+      x: An array of weights of any shape. The test takes approximately as long as sorting `samples`
+        arrays of the size of `x`.
       shape: The shape, such as 1 for Laplace's distribution or 2 for the Gaussian, or None to fit
-        it.
+        the shape.
       samples: The number of random samples. The p-value is at least 1/(1 + samples).
 
     Raises:
@@ -136,7 +137,7 @@ def _fit_shape(logs: Float[Array, " n"]) -> Float[Array, ""]:
 def _fit_shape_jvp(
     primals: tuple[Float[Array, " n"]], tangents: tuple[Float[Array, " n"]]
 ) -> tuple[Array, Array]:
-    """The score of (β, logs) remains zero, so dβ = −(∂ score/∂ logs) dlogs/(∂ score/∂β).
+    """The derivative dβ = −(∂ score/∂ logs) dlogs/(∂ score/∂β), because the score remains zero.
 
     The rule computes β by `_fit_shape` itself, so derivatives of every order are correct.
     """

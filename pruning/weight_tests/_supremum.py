@@ -33,7 +33,7 @@ class Supremum(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """At most `CELLS` bins that may contain the supremum, and the number of elements below each."""
+    """At most `CELLS` bins that may hold the supremum; `below` counts elements below each bin."""
 
     bins: Int[Array, " candidates"]
     below: Int[Array, " candidates"]

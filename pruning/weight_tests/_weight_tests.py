@@ -29,10 +29,10 @@ class TestResult(NamedTuple):
 class Covariance(NamedTuple):
     """Diagnostics of the covariance matrix of filters: z-scores, and the range of the eigenvalues.
 
-    For Gaussian filters, the z-scores are about N(0, 1). Eigenvalues are in units of the mean
-    variance c². For many Gaussian filters of many dims, the eigenvalues lie in the interval of
-    Marchenko and Pastur, (1 ± √(n/(dims − 1)))². Therefore the matrix is not close to c² times the
-    identity, even if each element is close.
+    For Gaussian filters, the z-scores are approximately N(0, 1)-distributed. Eigenvalues are in
+    units of the mean variance c². For many Gaussian filters of many dims, the eigenvalues lie in
+    the interval of Marchenko and Pastur, (1 ± √(n/(dims − 1)))². Therefore the matrix is not close
+    to c² times the identity, even if each element is close.
     """
 
     diagonal: Float[Array, ""]  # The z-score of the spread of the variances.
@@ -62,11 +62,11 @@ def filter_stds(filters: Float[Array, "filters dims"]) -> Float[Array, " filters
 def std_homogeneity(filters: Float[Array, "filters dims"]) -> TestResult:
     """Bartlett's test that all filters have one standard deviation.
 
-    For n filters, the statistic is about χ² with n − 1 degrees of freedom, and the p-value is the
-    upper tail of the χ² distribution. At the level 5%, the test rejects Gaussian filters in about
-    5% of the cases. A p-value near 1 also contradicts Gaussian filters: the standard deviations of
-    normalized or orthogonal filters differ less than those of Gaussian filters. If a filter is
-    constant, p is 0, even if all filters are constant.
+    For n filters, the statistic has approximately the χ² distribution with n − 1 degrees of
+    freedom, and the p-value is the upper tail of the χ² distribution. At the level 5%, the test
+    rejects Gaussian filters in about 5% of the cases. A p-value near 1 also contradicts Gaussian
+    filters: the standard deviations of normalized or orthogonal filters differ less than those of
+    Gaussian filters. If a filter is constant, p is 0, even if all filters are constant.
 
     Raises:
       ValueError: There are fewer than two filters or two dims.
@@ -84,13 +84,13 @@ def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) ->
 
     The hypothesis that the test can reject is a spread of at least the margin. Let m and s² be the
     mean and the variance of the σⱼ. If the spread equals the margin and the σⱼ are normal, (n − 1)
-    s²/(margin · m)² is about χ² with n − 1 degrees of freedom. The p-value is the lower tail of the
-    χ² distribution. If the spread of Gaussian filters equals the margin, a test at the level 5%
-    rejects in 4 to 5.4% of the cases. For log-normal σⱼ whose spread equals the margin, the test
-    rejects in up to 6% of the cases at a margin of 0.2, and in up to 16% at a margin of 0.5. The
-    spread of Gaussian filters is about 1/√(2 dims), so the test has no power for a margin near or
-    below 1/√(2 dims). If all filters are constant, the mean standard deviation is 0 and the result
-    is NaN.
+    s²/(margin · m)² has approximately the χ² distribution with n − 1 degrees of freedom. The
+    p-value is the lower tail of the χ² distribution. If the spread of Gaussian filters equals the
+    margin, a test at the level 5% rejects in 4 to 5.4% of the cases. For log-normal σⱼ whose spread
+    equals the margin, the test rejects in up to 6% of the cases at a margin of 0.2, and in up to
+    16% at a margin of 0.5. The spread of Gaussian filters is about 1/√(2 dims), so the test has no
+    power for a margin near or below 1/√(2 dims). If all filters are constant, the mean standard
+    deviation is 0 and the result is NaN.
 
     Raises:
       ValueError: There are fewer than two filters or two dims, or `margin` is not positive.

@@ -147,7 +147,7 @@ def msgpack(path: Path, max_bytes: int) -> Mapping:
 
 
 def orbax(path: Path) -> Mapping:
-    """Read the weights of the newest step in a directory, or of a directory without steps."""
+    """Read the weights of the newest step in a directory, or all weights if there are no steps."""
     steps = [int(child.name) for child in path.iterdir() if child.name.isdigit()]
     if steps:
         path = path / str(max(steps))

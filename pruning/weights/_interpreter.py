@@ -144,7 +144,7 @@ class Interpreter:
 
 
 def dictionary(items: Any = ()) -> dict[str, Any]:
-    """A dictionary made of pairs, whose keys must be strings or small integers."""
+    """A dictionary made of pairs; the keys must be strings or small integers."""
     return {string_key(key): value for key, value in items}
 
 

@@ -53,7 +53,7 @@ def _numbered_statistics(arrays: Mapping[str, np.ndarray]) -> set[str]:
     """The names of the statistics of batch norms in Keras's numbered variables.
 
     If a layer has at least three variables, all of one shape, the last two count as statistics.
-    `load` leaves out only those of them that are vectors.
+    `load` leaves out only the statistics that are vectors.
     """
     layers: dict[str, list[str]] = {}
     for name in arrays:

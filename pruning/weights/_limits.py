@@ -98,8 +98,9 @@ def entry(archive: ZipFile, name: str, limit: int) -> io.BytesIO:
 def bytes_of(content: io.BytesIO) -> np.ndarray:
     """The bytes of `content` as an array, without a copy.
 
-    An error refers to the buffers of the functions that failed. When Python 3.13 collects an error
-    that refers to a `memoryview` of an `io.BytesIO`, Python prints a `BufferError`.
+    A `memoryview` is not used, because an error refers to the buffers of the functions that failed.
+    When Python 3.13 collects an error that refers to a `memoryview` of an `io.BytesIO`, Python
+    prints a `BufferError`.
     """
     return np.frombuffer(content.getbuffer(), np.uint8)
 

@@ -33,7 +33,7 @@ def load(
     vectors: bool = False,
     max_bytes: int | None = None,
 ) -> dict[str, np.ndarray]:
-    """The kernels of the convolutions, `(*window, cin, cout)`, by the name of the layer.
+    """A dictionary of the kernels of convolutions, `(*window, cin, cout)`, by layer name.
 
     `load` runs on the host. `load` reads files of safetensors, npz, Flax msgpack, both formats of
     PyTorch's .pt, .pth and .th, and Keras's .h5 and .keras (with h5py). `load` also reads
@@ -43,14 +43,14 @@ def load(
     files do, are in the order of the network. Layers from all other sources are sorted by name,
     with numbers in numerical order. The name of a layer is its path joined by dots.
 
-    Arrays whose name ends in `weight` are taken to have PyTorch's axes, (cout, cin, *window), and
+    Arrays whose name ends in `weight` are assumed to have PyTorch's axes, (cout, cin, *window), and
     are transposed. Weight norm, spectral norm and recurrent layers divide a weight into several
-    arrays, such as `weight_g`, `original1` and `weight_ih_l0`, which are also transposed, and keep
-    their full name. PyTorch's embeddings and the Conv1D layers of GPT-2 have the layout of Flax, so
-    they are not transposed. Embeddings and Conv1D layers are recognized by their names
+    arrays, such as `weight_g`, `original1` and `weight_ih_l0`. These arrays are also transposed,
+    and keep their full names. PyTorch's embeddings and the Conv1D layers of GPT-2 have the layout
+    of Flax, so they are not transposed. Embeddings and Conv1D layers are recognized by their names
     (`word_embeddings`, `wte`, `c_attn`). An embedding with another name is transposed to the shape
-    (features, entries). Kernels of PyTorch's transposed convolutions get the shape
-    `(*window, cout, cin)`.
+    (features, entries). Kernels of PyTorch's transposed convolutions get the shape `(*window, cout,
+    cin)`.
 
     The state of an optimizer is left out, because its moments have the shapes of weights. An
     optimizer's state is recognized by its name at the top of the tree (`opt_state`, `optimizer`). A

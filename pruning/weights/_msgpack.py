@@ -112,7 +112,7 @@ def floating(name: str) -> np.dtype | None:
 
 
 def merge_chunks(tree: dict) -> Any:
-    """The array that `tree` describes in numbered chunks, or `tree` itself.
+    """The array that is made of the numbered chunks in `tree`, or `tree` if it has no chunks.
 
     Flax splits arrays above a gigabyte into chunks.
     """

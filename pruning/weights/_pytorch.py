@@ -1,8 +1,8 @@
 """Reads PyTorch's files without PyTorch.
 
 The newer format is a zip archive of a pickle and the raw bytes of each storage. The older format is
-five pickles in a row, followed by the storages. Only the functions and types of `NAMES` are used.
-Objects that need other functions or types are left out with a warning.
+five consecutive pickles, followed by the storages. Only the functions and types of `NAMES` are
+used. Objects that need other functions or types are left out with a warning.
 """
 
 import io

@@ -75,7 +75,7 @@ def restore(path: str | Path, like: Any) -> Any:
 
     For a module, call `nnx.update(model, restore(path, nnx.state(model)))`. The result has the
     widths of the file, so `like` may be the large network when you restore a pruned network. The
-    result has no random keys, such as those of dropout layers.
+    result has no random keys, such as the keys of dropout layers.
 
     Args:
       path: A safetensors file.
@@ -116,7 +116,7 @@ def _check(path: str | Path) -> Path:
 
 
 def _by_name(tree: Any) -> list[tuple[str, Any]]:
-    """The arrays of a tree by name. An NNX variable is replaced by its array."""
+    """The names and arrays of a tree's leaves. An NNX variable is replaced by its array."""
     if isinstance(tree, nnx.Module):
         tree = nnx.state(tree, nnx.Any(nnx.Param, nnx.BatchStat))
     value = jax.tree_util.GetAttrKey("value")

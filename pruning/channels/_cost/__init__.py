@@ -1,1 +1,1 @@
-"""The cost of a network at any widths."""
+"""Computes the cost of a network for any widths of its layers."""

@@ -1,4 +1,4 @@
-"""Counts the operations and bytes of a network, and measures the time of a call."""
+"""Counts the operations and bytes of a network, and measures the time for a batch of samples."""
 
 import math
 import time
@@ -28,7 +28,7 @@ RUNS = 10
 
 
 class Timing(NamedTuple):
-    """The time, the samples per second and the bytes of memory of a compiled call on a batch."""
+    """The time, samples per second and bytes of memory of a compiled network on one batch."""
 
     milliseconds: float
     samples_per_second: float
@@ -43,7 +43,7 @@ class Executable(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """The cost of one call of a network.
+    """The cost of one evaluation of a network.
 
     Attributes:
       parameters: The number of elements of all arrays of `params`.
@@ -59,24 +59,26 @@ class Cost(NamedTuple):
 
 
 def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] = ()) -> Cost:
-    """The cost of `apply(params, *inputs)`, with the time of a call at each of `batch_sizes`.
+    """The cost of `apply(params, *inputs)`, with the running time at each of the `batch_sizes`.
 
     Multiply-accumulates are computed from the shapes in the traced program, as in publications.
     Multiply-accumulates with the zeros of a convolution's padding are counted. Elementwise
     operations are not counted. If a program has branches, only the branch with the most
     multiply-accumulates is counted. The body of a loop is counted once if the number of iterations
-    is not known. For numbers that are comparable with published numbers, pass a batch of one image.
+    is not known. To get numbers that are comparable with published numbers, pass a batch of one
+    image.
 
-    Timings are measured on the host, so `jit` or `grad` cannot trace a call with `batch_sizes`. A
-    call without `batch_sizes` can be traced. Each timing is the median of ten calls of the compiled
-    program after a warm-up call. The number of bytes of memory includes the arguments, the result
-    and all temporary arrays. If the compiler does not report memory, the number of bytes is 0.
+    Timings are measured on the host, so `cost` with `batch_sizes` cannot run under `jit` or `grad`.
+    Without `batch_sizes`, `cost` can run under `jit` and `grad`. Each timing is the median of ten
+    runs of the compiled program after a warm-up run. The number of bytes of memory includes the
+    arguments, the result and all temporary arrays. If the compiler does not report memory, the
+    number of bytes is 0.
 
     Args:
       apply: A function that JAX can trace, such as a model in evaluation mode.
       params: Any tree of arrays. Running statistics in `params` are also counted.
       inputs: The other arguments of `apply`, with samples on the first axis. Without `batch_sizes`,
-        `jax.ShapeDtypeStruct` may replace arrays.
+        a `jax.ShapeDtypeStruct` can be passed instead of any array.
       batch_sizes: The batch sizes to measure. For each batch size, the first axis of `inputs` is
         repeated or cut to the batch size.
 
@@ -125,7 +127,7 @@ def _of_equation(eqn: Equation) -> int:
 
 
 def _timing(apply: Apply, params: Tree, inputs: Sequence[Tree], size: int) -> Timing:
-    """The timing of a call whose `inputs` are repeated or cut to a batch of `size`."""
+    """The timing of `apply` on `inputs` that are repeated or cut to a batch of `size` samples."""
 
     def of_size(x: Leaf) -> jax.Array:
         return jnp.asarray(np.resize(np.asarray(x), (size, *np.shape(x)[1:])))
@@ -142,9 +144,9 @@ def _timing(apply: Apply, params: Tree, inputs: Sequence[Tree], size: int) -> Ti
 
 
 def milliseconds(programs: Sequence[Executable], *, runs: int = RUNS) -> list[float]:
-    """The median time of a call of each program, in milliseconds.
+    """For each program, the median time of one execution in milliseconds.
 
-    Calls of the programs alternate until each program has run `runs` times.
+    The programs run in turn, until each program has run `runs` times.
 
     Raises:
       ValueError: `runs` is less than 1, or an argument of a program is a shape without values.

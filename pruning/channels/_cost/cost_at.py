@@ -1,8 +1,8 @@
 """Computes the cost of a network at any widths of its channel groups, from one traced program.
 
-The size of each axis of each array is a linear function of the groups' widths, that is, of their
-numbers of channels. Therefore the cost of a product, of a convolution or of a parameter is a
-product of linear functions of the widths.
+The width of a group is its number of channels. The size of each axis of each array is a linear
+function of the groups' widths. Therefore the cost of a matrix product, of a convolution or of a
+parameter is a product of linear functions of the widths.
 """
 
 import math
@@ -26,7 +26,7 @@ from pruning.channels._removal.resizing import resized
 Widths = Sequence[int]
 """The number of remaining channels of each group."""
 Product = tuple[int, Sequence[Vector]]
-"""The factor and the channel ids of the axes, for a product of a factor and the axes' sizes."""
+"""The factor and the channel ids of each axis, which stand for the factor times the axes' sizes."""
 
 
 def cost_at(
@@ -42,14 +42,14 @@ def cost_at(
     smaller network. If a product reads only a part of a group's channels, the count assumes that
     the part loses the same fraction of its channels as the whole group. If a `cond` has several
     branches, the function counts the branch that is most expensive at the original widths. If a
-    norm reads removed channels, `resized` adds operations for the removed channels, which `cost_at`
-    does not count. With `batch_sizes`, every call of the returned function compiles the smaller
-    network by `resized`, and times the smaller network as `cost` does.
+    norm reads removed channels, `resized` adds operations for the removed channels. `cost_at` does
+    not count these operations. If `batch_sizes` are given, the returned function compiles the
+    smaller network by `resized`, and measures the time of the smaller network as `cost` does.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.
-      params: The tree from which the groups were read. Without `batch_sizes`,
-        `jax.ShapeDtypeStruct` may replace arrays.
+      params: The tree from which the groups were read. Without `batch_sizes`, a
+        `jax.ShapeDtypeStruct` can be passed instead of any array.
       groups: All or some groups of `coupled_channels`.
       inputs: The other arguments of `apply`.
       batch_sizes: The batch sizes to measure, as for `cost`.
@@ -107,7 +107,7 @@ def check_widths(groups: Sequence[ChannelGroup], widths: Widths) -> None:
 
 
 class Products:
-    """Products of sizes of axes, computed from the widths of groups."""
+    """Products of the sizes of axes, as functions of the widths of channel groups."""
 
     def __init__(
         self, channels: TracedChannels, groups: Sequence[ChannelGroup], products: Sequence[Product]

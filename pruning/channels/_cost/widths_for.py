@@ -35,9 +35,9 @@ Measure = Callable[[Sequence[Executable]], Sequence[float]]
 
 
 def compiled_flops(programs: Sequence[Executable]) -> list[float]:
-    """The number of floating-point operations of each program, as the compiler counts them.
+    """For each program, the number of floating-point operations that the compiler counts.
 
-    The programs do not run, so their counts predict the running time only roughly.
+    The programs are not executed, so the counts predict the running time only roughly.
 
     Raises:
       ValueError: The compiler does not report a number of operations.
@@ -46,9 +46,9 @@ def compiled_flops(programs: Sequence[Executable]) -> list[float]:
 
 
 def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
-    """The number of bytes that each program reads and writes, as the compiler counts them.
+    """For each program, the number of bytes read and written, as counted by the compiler.
 
-    The programs do not run, so their counts predict the running time only roughly.
+    The programs are not executed, so the counts predict the running time only roughly.
 
     Raises:
       ValueError: The compiler does not report a number of bytes.
@@ -57,11 +57,12 @@ def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
 
 
 def compiled_cycles(programs: Sequence[Executable]) -> list[float]:
-    """The number of cycles of each program, as a TPU's compiler estimates them.
+    """For each program, the number of cycles that the compiler for TPUs estimates.
 
-    The programs do not run, so their counts predict the running time only roughly. A TPU computes
-    in tiles of 128 channels. The estimated cycles depend on the number of tiles, unlike the results
-    of `compiled_flops` and `compiled_bytes`. The cycles of a kernel inside a loop count once.
+    The programs are not executed, so the counts predict the running time only roughly. A TPU
+    computes in tiles of 128 channels. The estimated cycles depend on the number of tiles, unlike
+    the results of `compiled_flops` and `compiled_bytes`. The cycles of a kernel inside a loop are
+    counted once.
 
     Raises:
       ValueError: The compiler estimates no cycles. Compilers for CPUs and GPUs do not estimate
@@ -96,11 +97,11 @@ def widths_for(
     """The cost of the network at each width of one group, with a mark at widths that save enough.
 
     For each width, `widths_for` compiles the network by `resized`, with `width` channels of `group`
-    and all channels of all other groups. The default measure, `milliseconds`, times calls on the
-    present device. For another device, pass shapes on a topology of `jax.experimental.topologies`
-    as `jax.ShapeDtypeStruct(..., sharding=...)`, and choose a measure that uses the compiler's
-    count instead of a time. For a TPU, use `compiled_cycles`. `compiled_flops` and `compiled_bytes`
-    ignore that hardware computes whole tiles of channels.
+    and all channels of all other groups. The default measure, `milliseconds`, measures running
+    times on the present device. For a device that is not present, pass shapes on a topology of
+    `jax.experimental.topologies` as `jax.ShapeDtypeStruct(..., sharding=...)`, and choose a measure
+    that uses the compiler's count instead of a time. For a TPU, use `compiled_cycles`.
+    `compiled_flops` and `compiled_bytes` ignore that hardware computes whole tiles of channels.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.

@@ -1,9 +1,10 @@
-"""Maps channel ids of operands to channel ids of results, for primitives with arithmetic.
+"""Maps channel ids of operands to channel ids of results, for arithmetic primitives.
 
-After channels are removed, a sum over channels lacks their terms. The missing terms must be zero,
-or all equal; `resized` adds equal terms that are not zero to the sum. The rule of a sum records
-which arrays must have zero or equal elements at removed channels. If no parameters can make the
-elements at removed channels zero or equal, the rule forbids the removal.
+After channels are removed, a sum over channels lacks the terms of the removed channels. The missing
+terms must all be zero or all be equal. If the missing terms are equal but not zero, `resized` adds
+them to the sum. The rule of a sum records which arrays must have zero or equal elements at removed
+channels. If no parameters can make the elements at removed channels zero or equal, the rule forbids
+the removal.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from pruning.channels._coupling.moves import Remain, Results, unknown
 from pruning.channels._program.calls import Equation, Options, shape_of
 
 Zeros = Callable[[Equation, UnionFind, Values, ChannelIds], Zero]
-"""A function that returns the parameters that make a result zero, see `ChannelIds`.
+"""A function that returns the parameters that, if zero, make a result zero; see `ChannelIds`.
 
 The function is called as `zero(eqn, sets, values, result)`.
 """
@@ -37,38 +38,38 @@ def never(*_: Any) -> None:
 
 
 def same(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The parameters that make the result zero, as the rule's function `axes` stored them."""
+    """The parameters that, if zero, make the result zero; stored by the rule's function `axes`."""
     return result.zero
 
 
 def any_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The parameters that make at least one operand zero, and so the result, as for a product."""
+    """The parameters that, if zero, make an operand and so the result zero, as for a product."""
     return sets.any_zero(values, result.axes)
 
 
 def all_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The parameters that make all operands zero, and so the result, as for a sum."""
+    """The parameters that, if zero, make all operands and so the result zero, as for a sum."""
     return sets.all_zero(values, result.axes)
 
 
 def first_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The parameters that make the first operand zero, and so the result, as for a quotient."""
+    """The parameters that, if zero, make the first operand and so a quotient zero."""
     return sets.zero_at(values[0], result.axes)
 
 
 def cases_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The parameters that make all operands after the first zero, and so the result.
+    """The parameters that, if zero, make all operands except the first and so the result zero.
 
-    The first operand only selects one of the others.
+    The first operand only selects elements of the other operands.
     """
     return sets.all_zero(values[1:], result.axes)
 
 
 def extremum(sign: int) -> Zeros:
-    """The function for the parameters that make a maximum (`sign` 1) or minimum (−1) zero.
+    """A function that returns the parameters that make a maximum (`sign` 1) or minimum (−1) zero.
 
-    A maximum is zero if all its arrays are zero and none of its constant numbers is positive. A
-    minimum is zero if all its arrays are zero and none of its constant numbers is negative.
+    A maximum is zero if all array operands are zero and no constant operand is positive. A minimum
+    is zero if all array operands are zero and no constant operand is negative.
     """
 
     def zero(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
@@ -83,7 +84,7 @@ def elementwise(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
 
 
 def reduce(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
-    """The channel ids of the remaining axes; a reduced axis can lose no channels."""
+    """The channel ids of the remaining axes; channels along a reduced axis cannot be removed."""
     return _reduce_axes(eqn, sets, values, lambda value: False)
 
 
@@ -92,8 +93,9 @@ def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
 
     Channels along a summed axis can be removed if their terms in the sum are zero.
 
-    If only one summed axis has removable channels, their terms may also have one common nonzero
-    value, which `resized` adds to the sum once for each removed channel.
+    If only one summed axis has removable channels, the channels can also be removed if their terms
+    are equal but not zero. `resized` then adds the common term to the sum once for each removed
+    channel.
     """
 
     def summable(value: ChannelIds) -> bool:
@@ -128,7 +130,7 @@ def _positions(eqn: Equation) -> list[int]:
 
 
 def _is_weight(sets: UnionFind, value: ChannelIds, others: Sequence[Vector]) -> bool:
-    """Whether a sum over channels has a weight in its terms that is zero at removed channels.
+    """Whether the terms of a sum over channels contain a weight that is zero at removed channels.
 
     The weight may be multiplied by other values before the sum. Any other sum over channels counts
     as a part of a norm, which divides by the whole width.
@@ -188,7 +190,7 @@ def reduce_window(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Result
 
 
 def unpadded(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The parameters that make the result over windows zero; None if the windows are padded."""
+    """The parameters that, if zero, make a window reduction zero; None if windows are padded."""
     return None if np.any(eqn.params["padding"]) else result.zero
 
 
@@ -274,7 +276,7 @@ def smaller_convolution(eqn: Equation, remain: Remain, values: Values, results: 
 
 
 def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds, Vector]) -> None:
-    """Unite the ids of a summed axis in both factors if one factor is zero at removed channels.
+    """Unite the ids of both factors along a summed axis if one factor is zero at removed channels.
 
     If both factors may be nonzero at removed channels, removal would change the sum, so removal is
     forbidden. For example, the sums in norms, means and attention forbid removals.

@@ -1,10 +1,10 @@
-"""Channel ids: numbers that say to which channel each index along an axis of an array belongs.
+"""Channel ids are numbers that say to which channel each index along an axis of an array belongs.
 
 Every axis of every array of a program has one id for each index. Two ids are united if their
 channels can only be removed together. Therefore a set of united ids is a channel of the network.
-`FIXED` is the set of all ids whose channels cannot be removed. Ids in `FIXED` are called pinned. An
-axis that a broadcast makes is `FREE`. If an array with a free axis is later combined with another
-array, the free axis gets the ids of the other array.
+`FIXED` is the set of all ids whose channels cannot be removed. Ids in `FIXED` are called pinned.
+The ids of an axis that a broadcast creates are `FREE`. If an array with a free axis is later
+combined with another array, the free axis gets the ids of the other array.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,13 +23,13 @@ NO_CHANNEL = -2
 
 Vector = np.ndarray
 Zero = frozenset[tuple[int, ...]] | None
-"""The parameters that make an array zero, as tuples of their numbers.
+"""The parameters that, if zero, make an array zero, as tuples of the parameters' numbers.
 
-The array is zero if at least one parameter of each tuple is zero. None says that the array may be
+The array is zero if at least one parameter of each tuple is zero. None means that the array may be
 nonzero.
 
-A sum has the tuples of all its terms. For a product, each tuple of one factor is joined with each
-tuple of the other factor.
+For a sum, the set contains the tuples of all terms. For a product, each tuple of one factor is
+joined with each tuple of the other factor.
 """
 # A product has at most this number of tuples. Without the limit, a product of k sums of two terms
 # would have 2ᵏ tuples.
@@ -44,16 +44,17 @@ class ChannelIds(NamedTuple):
       zero: The parameters that must be zero to make elements zero, as tuples. If one parameter of
         each tuple is zero at removed channels, the elements are zero at removed channels of any
         axis. `zero` is None if elements at removed channels may be nonzero.
-      number: The value of the array, if the array is a number in the program.
+      number: The value of the array, if the array is a constant number in the traced program.
       nonzero: Whether the elements are nonzero if the parameters are nonzero.
       positive: Whether the elements are positive for any parameters, such as exp(x).
       at_zero: The value of the elements at removed channels, if this value depends only on numbers
         in the program.
       given: Whether the array is computed only from parameters and constants, like a weight.
-      chosen: Whether data choose the array among weights, as a router chooses an expert's kernel.
+      chosen: Whether the array is selected among weights by an index that depends on the data, as a
+        router selects the kernel of an expert.
       constant: Whether the array is computed from constants only, like a table of angles, or from
         random bits.
-      uniform: The parameters that must be zero to make elements equal, as tuples like the tuples of
+      uniform: The parameters that must be zero to make elements equal, as tuples in the format of
         `zero`. If one parameter of each tuple is zero at removed channels, the elements at all
         removed channels of an axis are equal.
       drawn: The equations that drew the random bits from which the array is computed, outermost
@@ -83,7 +84,7 @@ class Pinned(NamedTuple):
     The last of `equations` pins the ids. The tuple `equations` begins with the calls, branches and
     loops around the last equation, outermost first. `axes` lists the axes of parameters that have
     pinned ids, and `new` lists the axes in `axes` with an id that was not `normed` before. If
-    `normed` is true, only `resized` can run the model with fewer channels, because the equation
+    `normed` is true, only `resized` can run the model without these channels, because the equation
     sums over activations, as a norm does, or has a constant that varies along the channels. If an
     input or output of the program pins the ids, `name` is the name and path of the input or output.
     """
@@ -96,7 +97,7 @@ class Pinned(NamedTuple):
 
 
 class Requirement(NamedTuple):
-    """The requirement that an array is zero, nonzero or uniform (equal) at the channels `ids`.
+    """The requirement that an array is zero, nonzero or uniform (all equal) at the channels `ids`.
 
     `parameters` are the parameters that make the array zero or uniform. The last of `equations` is
     the equation with the requirement. `given` has the same meaning as in `ChannelIds`. If a product
@@ -115,14 +116,14 @@ class Requirement(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Facts that decide along which axis the channels lie after a reshape has split their axis.
+    """Facts that determine along which axis the channels lie after a reshape has split their axis.
 
     Attributes:
       longest: Whether the reshape shuffles channels or makes the feature maps of a convolution. If
         so, the channels are along the longest of the new axes.
       pinned: The new axes along which later equations read a single index or a maximum, such as an
-        axis of size 2 for a gate and a value. The channels are along another axis, because channels
-        along pinned axes could not be removed.
+        axis of size 2 for a gate and a value. The channels are along a new axis that is not pinned,
+        because channels along pinned axes could not be removed.
     """
 
     longest: bool = False
@@ -188,7 +189,7 @@ class UnionFind:
         return np.split(ids, np.cumsum(counts)[:-1]) if counts else []
 
     def find(self, ids: Vector) -> Vector:
-        """The smallest id in the set of each id.
+        """For each id of `ids`, the smallest id in its set.
 
         The result is `FIXED` for an id whose channel cannot be removed.
         """
@@ -200,7 +201,7 @@ class UnionFind:
         return roots
 
     def roots(self) -> Vector:
-        """The result of `find` for every id: the smallest id of its set."""
+        """For every id, the smallest id in its set, as returned by `find`."""
         while not np.array_equal(above := self.parents[self.parents], self.parents):
             self.parents = above
         return self.parents
@@ -249,7 +250,8 @@ class UnionFind:
     ) -> Vector:
         """Forbid the removal of the channels with the given `ids`, and record the reason.
 
-        The reason is `name` or `equations`; by default, the equations that are being evaluated.
+        The reason is `name` or `equations`. By default, the reason is the equations that are being
+        evaluated.
         """
         roots = self.find(ids)
         if self.settled:
@@ -260,7 +262,7 @@ class UnionFind:
         return np.where(roots == FREE, FIXED, ids)
 
     def new_pinned(self, count: int, name: tuple[str, str] | None = None) -> Vector:
-        """New ids for `count` indices; a channel with an id united with a new id cannot be removed.
+        """New ids for `count` indices; a channel that is united with a new id cannot be removed.
 
         The recorded reason is the input or output `name`, or the equation that is being evaluated.
         """
@@ -275,7 +277,7 @@ class UnionFind:
         return np.repeat(ids[np.argmax(self.reasons[ids] >= 0)], count)
 
     def fix(self, ids: Vector) -> None:
-        """Make `ids` part of `FIXED`, because `ids` number window positions or steps of a scan."""
+        """Add `ids` to `FIXED`, because they count window positions or scan steps, not channels."""
         if not self.settled:
             roots = self.find(ids)
             self.reasons[ids[roots > FIXED]] = NO_CHANNEL
@@ -327,7 +329,7 @@ class UnionFind:
             )
 
     def union_all(self, values: Values, shape: Sequence[int]) -> tuple[Vector, ...]:
-        """The channel ids of an array of the given `shape`, made elementwise from `values`.
+        """The channel ids of an array of the given `shape`, computed elementwise from `values`.
 
         Operands that are scalars, or whose axis has size 1, are broadcast.
         """
@@ -414,10 +416,11 @@ class UnionFind:
     def split_axis(self, axis: Vector, sizes: Sequence[int], first: int) -> list[Vector]:
         """The channel ids of the axes into which `axis` is split by a reshape to `sizes`.
 
-        Ids are united until they vary along only one of the new axes. `splits` decides along which
-        axis the ids vary, by default along the last new axis but one. For example, if an axis is
-        split into heads and the width of a head, the ids vary along the heads. `first` is the
-        number of the first new axis in the result of the reshape.
+        Ids are united until they vary along only one of the new axes. The attribute `splits`
+        determines along which new axis the ids vary. By default, the ids vary along the last new
+        axis but one. For example, if an axis is split into heads and the width of a head, the ids
+        vary along the heads. `first` is the number of the first new axis in the result of the
+        reshape.
         """
         if is_free(axis):
             return [free(n) for n in sizes]
@@ -457,12 +460,12 @@ class UnionFind:
         return found
 
     def pin_others(self, value: ChannelIds, untouched: Callable[[int], bool]) -> list[Vector]:
-        """Forbid removals along all but the `untouched` axes of `value`, and return its axes."""
+        """Forbid removals along all axes of `value` but the `untouched` axes; return all axes."""
         return [axis if untouched(k) else self.pin(axis) for k, axis in enumerate(value.axes)]
 
 
 def distinct(numbers: Vector) -> Vector:
-    """The distinct values of small integers, without −1."""
+    """The distinct values in a vector of small integers, without the value −1."""
     return np.flatnonzero(np.bincount(numbers + 1)[1:])
 
 

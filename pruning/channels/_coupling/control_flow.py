@@ -59,10 +59,10 @@ def ids_of_constant(array: Leaf) -> ChannelIds:
 
 
 def equation_ids(sets: UnionFind, eqn: Equation, operands: Values) -> Ids:
-    """The channel ids of the arguments of the programs in an equation, and of its results.
+    """For an equation, the channel ids of the arguments of its inner programs, and of its results.
 
-    The attribute `uniform` of the operands reaches the results of a `jit`, but not of other calls,
-    branches and loops.
+    A `jit` keeps the attribute `uniform` of operands and results. For other calls, branches and
+    loops, `uniform` is set to None.
     """
     call, inner = call_of(eqn), subprograms(eqn)
     block = BLOCKS.get(eqn.primitive.name)
@@ -93,7 +93,7 @@ def cond_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
 
 
 def scan_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
-    """The channel ids of the results of a scan, whose body is the same program at every step."""
+    """The channel ids of a scan's results; the body of the scan is one program for all steps."""
     constants, carried = scan_parts(eqn)
     whole = constants + carried
     before, stacked = list(values[:constants]), []
@@ -146,8 +146,9 @@ def _reshard(
 ) -> list[ChannelIds]:
     """The channel ids of `values`, after these arrays enter or leave a `shard_map`.
 
-    `variables` stand for the arrays after they have entered or left the `shard_map`. An array
-    inside a `shard_map` is the part of one device, so its shape may differ from the shape outside.
+    `variables` stand for the arrays after they have entered or left the `shard_map`. Inside a
+    `shard_map`, an array is the part that one device has, so its shape may differ from the shape
+    outside.
     """
 
     def axis(ids: Vector, names: Any, size: int) -> Vector:
@@ -177,7 +178,7 @@ def while_parts(eqn: Equation, values: Sequence[T]) -> tuple[list[T], list[T], l
 def _settle_carry(
     sets: UnionFind, start: Values, body: Callable[[list[ChannelIds]], list[ChannelIds]]
 ) -> tuple[list[ChannelIds], list[ChannelIds]]:
-    """The channel ids of a loop's carry, equal at every step, and of the results of its body.
+    """The channel ids of a loop's carry, which are equal at every step, and of the body's results.
 
     The body is one program for all steps. Therefore the body is evaluated on channel ids again
     until the facts about the carry stay the same.

@@ -95,10 +95,10 @@ def coupled_channels(
     channels. If the outputs of a layer are split into parts that are combined later, a channel of
     one part is removed together with a channel of every other part. If an axis is reshaped into the
     heads of attention or the groups of a group norm, only whole heads or groups are removed. The
-    analysis follows flattened maps, concatenation, padding, loops and their states, and parameters
-    that are used twice. Channels that `fixed_channels` lists are never removed. For example,
-    channels of inputs and outputs, and channels that are added to the zeros of a padded shortcut,
-    are never removed.
+    analysis follows channels through flattened feature maps, concatenation, padding, loops with
+    their states, and parameters that are used twice. Channels that `fixed_channels` lists are never
+    removed. For example, channels of inputs and outputs, and channels that are added to the zeros
+    of a padded shortcut, are never removed.
 
     The result depends on the shapes of the arrays, but not on their values. Therefore you can pass
     a `jax.ShapeDtypeStruct` instead of any array. The analysis is faster if images in `inputs` are
@@ -145,7 +145,7 @@ def fixed_channels(
 ) -> tuple[FixedChannels, ...]:
     """List the channels that cannot be removed, and the primitives that prevent their removal.
 
-    If the channels are removed, the primitives may compute another result.
+    If the channels were removed, the primitives could compute a different result.
 
     For example, removals are prevented by primitives that the library does not know, by sums over
     channels such as a norm or a softmax, and by constants and random bits that vary along channels.
@@ -153,7 +153,7 @@ def fixed_channels(
     removal. A `shard_map` that splits channels over devices also prevents removal. To remove
     channels that a `shard_map` splits, read the groups from the same network without `shard_map`.
     Channels of inputs and of outputs come last in the list. Arguments and errors are the same as
-    for `coupled_channels`, but arrays may have the same path.
+    for `coupled_channels`, but several arrays of `params` may have the same path.
 
     Example:
       >>> import jax
@@ -295,7 +295,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
 
 
 def _pin_ambiguous(sets: UnionFind) -> None:
-    """Forbid removing channels at which one equation needs zeros and another nonzero values.
+    """Forbid removing channels at which one equation needs zeros and another needs nonzero values.
 
     An operand whose requirement is `finite` may be zero where a sum needs zeros.
     """

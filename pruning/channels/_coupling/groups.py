@@ -38,7 +38,7 @@ class Position(NamedTuple):
     masked: bool = True
 
     def __repr__(self) -> str:
-        """The position without its indices, of which there may be thousands."""
+        """The axis and the path, without the indices, because there may be thousands of indices."""
         incoming = ", incoming" if self.incoming else ""
         return f"<axis {self.axis} of {self.path}{incoming}>"
 
@@ -88,7 +88,7 @@ def describe(params: Tree) -> Parameters:
 
 
 def arrays_of(params: Tree) -> list[Leaf]:
-    """The leaves of a tree, in which Python numbers become arrays."""
+    """The leaves of a tree, with Python numbers converted to arrays."""
     leaves = jax.tree.leaves(params)
     return [leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf) for leaf in leaves]
 
@@ -99,11 +99,11 @@ def _of_variable(path: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def parameters_of(params: Tree, groups: Sequence[ChannelGroup]) -> Parameters:
-    """The paths and shapes in `params`, which must be those from which all groups were read.
+    """The paths and shapes of `params`; raise an error if a group was read from another tree.
 
     Raises:
       TypeError: An element of `groups` is not a `ChannelGroup`.
-      ValueError: A group was read from a tree with other paths or shapes than `params`.
+      ValueError: A group was read from a tree whose paths or shapes differ from those of `params`.
     """
     parameters = describe(params)
     for group in groups:

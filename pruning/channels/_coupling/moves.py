@@ -225,9 +225,10 @@ def scatter(
 
 
 def zero_of_scatter(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The result is zero if the operand and the updates are zero.
+    """The parameters that, if zero, make the operand and the updates and so the result zero.
 
-    If the scatter combines the operand and the updates by a function, the result may be nonzero.
+    If the scatter combines the operand and the updates by a function, `zero_of_scatter` returns
+    None, because the result may be nonzero.
     """
     return result.zero if eqn.params["update_jaxpr"] is None else None
 
@@ -274,7 +275,7 @@ def sizes(remain: Remain, value: ChannelIds) -> tuple[int, ...]:
 
 
 def _factors(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[range, range]]:
-    """The shortest runs of axes of two shapes that a reshape maps to each other.
+    """Pairs of the shortest runs of consecutive axes that a reshape maps to each other.
 
     The two runs of a pair have the same number of elements. Axes of size 1 at the end of `old` are
     in no run.

@@ -48,8 +48,8 @@ class Rule(NamedTuple):
         infinite or NaN.
       smaller: A function that returns the changed parameters of the primitive after channels are
         removed.
-      summed: A function `summed(eqn)` that lists the axes over which the primitive sums or reduces,
-        and which the result does not have. Each entry is a list of pairs (operand, axis), with one
+      summed: A function `summed(eqn)` that lists the axes over which the primitive sums or reduces.
+        The result does not have these axes. Each entry is a list of pairs (operand, axis), with one
         pair for each operand that has the axis. `summed` is None if the table does not know the
         axes.
       layout: Whether the primitive changes only the shape, the order of axes or the dtype of its
@@ -59,7 +59,8 @@ class Rule(NamedTuple):
         if the other operand is fixed.
       linear: A function `linear(eqn, side)` that writes the primitive as a matrix product whose
         kernel is operand `side`.
-      random: Whether the primitive draws random bits, which are drawn for the width before pruning.
+      random: Whether the primitive draws random bits. The bits are drawn for the width before
+        pruning.
       elementwise: Whether each element of the result depends only on the elements of the operands
         at the same index.
       sources: The operands whose elements the result contains. All other operands only choose among
@@ -91,7 +92,7 @@ class Rule(NamedTuple):
         return self.layout or self.signs == (-1,)
 
     def singular_operands(self, eqn: Equation, numbers: Numbers) -> tuple[int, ...]:
-        """The operands that must be nonzero, which for a power depend on the exponent."""
+        """The operands that must be nonzero; for a power, the operands depend on the exponent."""
         known = None if self.exponent is None else self.exponent(eqn, numbers)
         return () if known is not None and (known >= 1 or known == 0) else self.singular
 
@@ -101,7 +102,7 @@ def elementwise(zero: Zeros = never, **facts: Any) -> Rule:
 
 
 def power(exponent: Callable[[Equation, Numbers], Any], **facts: Any) -> Rule:
-    """The row of a power, whose facts depend on the exponent.
+    """The table's row for a primitive that computes a power with the given exponent.
 
     A power of zero is zero if the exponent is positive. At zero, the power or its derivative is
     infinite if the exponent is negative or between zero and one.

@@ -13,7 +13,7 @@ Readers = dict[Variable, list[Equation]]
 
 
 def splits_of(program: Program) -> dict[int, Split]:
-    """For each reshape of a program, by Python's `id()` of its equation, a `Split`."""
+    """A `Split` for each reshape of a program; the keys are Python's `id()` of the equations."""
     readers: Readers = {}
     for eqn in program.eqns:
         for variable in eqn.invars:
@@ -45,10 +45,10 @@ def splits_of(program: Program) -> dict[int, Split]:
 
 
 def _reached(eqn: Equation, readers: Readers) -> Iterator[tuple[Equation, tuple[int, ...]]]:
-    """The equations that read the result of `eqn`, also after transposes and elementwise functions.
+    """The equations that read the result of `eqn`, directly or after elementwise functions.
 
-    With each equation comes a tuple with the axes of the result of `eqn`, in the order in which the
-    equation reads them.
+    Equations that read the result after transposes are included. For each equation, a tuple lists
+    the axes of the result of `eqn`, in the order in which the equation reads the axes.
     """
     left = [(eqn.outvars[0], tuple(range(len(shape_of(eqn.outvars[0])))))]
     seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""Traced programs, and an interpreter for them."""
+"""Traces models to programs, and interprets the programs."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeGuard, TypeVar
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def trace_apply(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[Program, Tree]:
-    """The program of `apply(params, *inputs)`, and the shapes of its result.
+    """The traced program of `apply(params, *inputs)`, and the shapes of the result.
 
     The arguments of the program are the leaves of `params` and then of `inputs`.
     """
@@ -64,7 +64,7 @@ def interpret(
     *,
     enter_calls: bool = True,
 ) -> list[T]:
-    """The results of `program`, evaluated by functions that the caller gives.
+    """The results of `program`, which is evaluated by two functions that the caller passes.
 
     `constant(array)` returns the value of a constant, and `step(eqn, operands)` returns the results
     of an equation. By default, the interpreter evaluates the equations inside calls one by one. If

@@ -47,7 +47,7 @@ class Product(NamedTuple):
         return jnp.square(self.inputs(x)).sum(1)
 
     def output_axes(self) -> tuple[Axes, Axes]:
-        """The axes of the outputs, in the kernel and in the result."""
+        """The axes along which the outputs lie in the kernel, and those in the result."""
         return self.of_kernel[1], self.of_outputs[2]
 
 

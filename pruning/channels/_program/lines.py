@@ -24,9 +24,9 @@ def line_of(equations: Sequence[Equation]) -> str:
     """The line of the model's code from which the last equation comes.
 
     The result is the innermost line outside Python's standard library, `pruning.channels` and the
-    `FRAMEWORKS`. If the last equation has no line of the model, an earlier equation, which contains
-    the last, gives the line. If no equation has a line of the model, the result is a line of a
-    framework, or an empty string.
+    `FRAMEWORKS`. If the last equation has no line of the model, the result is the line of an
+    earlier equation that contains the last equation. If no equation has a line of the model, the
+    result is a line of a framework, or an empty string.
     """
     for eqn in reversed(equations):
         frames = eqn.source_info.traceback.frames if eqn.source_info.traceback else ()

@@ -165,7 +165,7 @@ def _checksum(tree: Tree) -> int | None:
 def load_pruned(
     checkpoint_dir: Path | str, apply: Apply | None = None, *, like: Tree = None
 ) -> Pruned:
-    """Read the network that `save_pruned` or `prune` wrote, without the large network.
+    """Read a checkpoint that `save_pruned` or `prune` wrote; the large network is not needed.
 
     Args:
       checkpoint_dir: The folder of the checkpoint.
@@ -241,8 +241,8 @@ def _read_group(written: Notes, parameters: Parameters) -> tuple[ChannelGroup, n
 def _groups_of(metadata: Notes) -> list[Notes]:
     """The groups of a checkpoint.
 
-    A checkpoint of version 0.1 has no groups but kept indices, from which this function makes one
-    group for each axis that was cut.
+    A checkpoint of version 0.1 has kept indices instead of groups. From the kept indices, this
+    function makes one group for each axis that was cut.
     """
     if "groups" in metadata:
         return metadata["groups"]

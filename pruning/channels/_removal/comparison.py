@@ -1,8 +1,8 @@
 """Checks whether the programs of a network at two widths are equal except for shapes.
 
 For example, a model may skip a projection if two shapes are equal, or multiply by a number that
-depends on a width. With the smaller arrays, a model that depends on its shapes runs without an
-error, but computes another function.
+depends on a width. With the smaller arrays, a model that depends on its shapes may run without an
+error, but then computes a different function.
 """
 
 from collections.abc import Sequence
@@ -55,8 +55,8 @@ def check_program(
       inputs: The other arguments of `apply`.
 
     Raises:
-      ValueError: `apply` does not take its widths from `params`, or computes another function at
-        the smaller widths. The message names the first difference and, if the line is known, its
+      ValueError: `apply` does not take its widths from `params`, or computes a different function
+        at the smaller widths. The message names the first difference and, if the line is known, its
         line in the model's code. `keep` does not have one mask for each group, or `params` is not
         the smaller tree.
     """
@@ -180,7 +180,7 @@ def _same_constant(x: Leaf, y: Leaf) -> bool:
 
 
 def _equal(x: Leaf, y: Leaf) -> bool:
-    """Whether two numbers, two names or two tuples of them are equal. Two NaNs are equal."""
+    """Whether two numbers, names, or tuples of numbers and names are equal. Two NaNs are equal."""
     pairs = list(zip_longest(jax.tree.leaves(x), jax.tree.leaves(y)))
     return all(a == b or {str(a), str(b)} == {"nan"} for a, b in pairs)
 

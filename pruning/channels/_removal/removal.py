@@ -34,34 +34,35 @@ OTHER_STATE = "for another optimizer, make a new state of the smaller tree by th
 def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
     """Remove channels from `params`: cut every array along every coupled axis.
 
-    If the model has the same program at the smaller widths, then its outputs with the smaller tree
-    equal, up to rounding, its outputs with the tree of `mask_channels`. `remove_channels` does not
-    check that the program is the same. To check the program, call `check_program`. To run a model
-    whose program differs, use `resized`. Functions and modules that take their widths from the
-    arrays run on the smaller tree without a change. Most modules of `flax.nnx` run on the smaller
-    tree after `jaxnorm.nnx.fit_widths`. Modules of `flax.linen` must be built with the numbers that
-    `widths` returns. `keep` determines shapes, so `keep` cannot be traced. `params` may be traced,
-    or may be a tree of `jax.ShapeDtypeStruct`. Sharded arrays keep their sharding. If the mesh no
-    longer divides an axis evenly, the array is replicated along this axis.
+    If the model has the same program at the smaller widths, the outputs with the smaller tree are
+    equal, up to rounding, to the outputs with the tree that `mask_channels` returns.
+    `remove_channels` does not check that the program is the same. To check the program, call
+    `check_program`. To run a model whose program differs, use `resized`. Functions and modules that
+    take their widths from the arrays run on the smaller tree without a change. Most modules of
+    `flax.nnx` run on the smaller tree after `jaxnorm.nnx.fit_widths`. Modules of `flax.linen` must
+    be built with the numbers that `widths` returns. `keep` determines shapes, so `keep` cannot be
+    traced. `params` may be traced, or may be a tree of `jax.ShapeDtypeStruct`. Sharded arrays keep
+    their sharding. If the mesh no longer divides an axis evenly, the array is replicated along this
+    axis.
 
     Args:
       params: The tree from which the groups were read, or any tree with arrays of the same names
         and shapes, such as the state of an optimizer. The factored states of the optimizers
         Adafactor and SM3 are also cut. An array of an optimizer's state is cut like a parameter if
-        the path of the array ends in the path of the parameter, with or without its first name.
-        Scalars and the coefficients of the optimizer Muon are not changed. The states of some
-        optimizers, such as L-BFGS, raise an error. After the removal, Adafactor needs a new state
-        if another axis of a kernel is now the longest or the second longest, or if an axis is now
-        too short to be factored.
+        the path of the array ends in the path of the parameter, with or without the first name of
+        the parameter's path. Scalars and the coefficients of the optimizer Muon are not changed.
+        The states of some optimizers, such as L-BFGS, raise an error. After the removal, Adafactor
+        needs a new state if a different axis of a kernel than before is now the longest or the
+        second longest, or if an axis is now too short to be factored.
       groups: All or some groups of `coupled_channels`.
       keep: For each group, a boolean vector, true at the channels to keep. At least one element of
         each vector must be true.
 
     Raises:
       TypeError: A vector of `keep` is not boolean or is traced.
-      ValueError: `keep` does not match the groups, or keeps no channel of a group. An array of
-        `params` has another shape than the groups record, or its path matches no parameter or
-        several parameters.
+      ValueError: `keep` does not match the groups, or keeps no channel of a group. The shape of an
+        array of `params` differs from the shape in the groups, or the path of an array matches no
+        parameter or several parameters.
 
     Example:
       >>> from pruning import coupled_channels
@@ -211,7 +212,7 @@ def _library(*arrays: Leaf) -> Any:
 
 
 def widths(params: Tree) -> dict[str, int]:
-    """The number of outputs of each layer, by the name of the layer.
+    """A dictionary from the name of each layer to the number of outputs of the layer.
 
     The number of outputs is the size of the last axis of the layer's kernel. To run a pruned tree
     with `flax.linen`, build the module with the numbers of outputs that `widths` returns.
@@ -231,10 +232,10 @@ def widths(params: Tree) -> dict[str, int]:
 def check_keep(
     groups: Sequence[ChannelGroup], keep: Keep, what: str = "keep", *, may_be_empty: bool = False
 ) -> None:
-    """Raise unless `keep` has one boolean vector for each group, of the size of the group.
+    """Raise unless `keep` has, for each group, one boolean vector with the size of the group.
 
-    Each vector must keep at least one channel, unless `may_be_empty` is true. Errors call `keep`
-    by the words `what`.
+    Each vector must keep at least one channel, unless `may_be_empty` is true. Error messages use
+    the text `what` as the name of `keep`.
     """
     if wrong := [type(group).__name__ for group in groups if not isinstance(group, ChannelGroup)]:
         raise TypeError(f"groups must be a result of coupled_channels; got a list of {wrong[0]}")
@@ -268,10 +269,10 @@ def name(group: ChannelGroup) -> str:
 def producers(group: ChannelGroup) -> tuple[Position, ...]:
     """The positions of the filters that make a group's channels.
 
-    Their arrays are kernels, and the model does not sum over their axes. If the model sums over the
-    channels of all kernels, as between two factors of a matrix, the result has the positions in all
-    kernels. An array is a kernel if it has another axis of size 2 or more besides the axis of the
-    channels. If the group has no kernel, all its arrays count as kernels.
+    The positions are in kernels, and the model does not sum over the axes of the positions. If the
+    model sums over the channels of all kernels, as between two factors of a matrix, the result has
+    the positions in all kernels. An array is a kernel if it has another axis of size 2 or more
+    besides the axis of the channels. If the group has no kernel, all its arrays count as kernels.
     """
     shapes = dict(zip(group.parameters.paths, group.parameters.shapes, strict=True))
     kernels = [p for p in group.positions if np.prod(shapes[p.path]) > shapes[p.path][p.axis]]
@@ -304,7 +305,7 @@ class Owner(NamedTuple):
 
 
 def _owners(tree: Parameters, parameters: Parameters) -> dict[int, Owner]:
-    """The owner of each array of a tree, by the index of the array."""
+    """A dictionary from the index of each array of a tree to the owner of the array."""
     shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
     by_end: dict[str, list[str]] = {}
     for path in parameters.paths:
@@ -344,7 +345,7 @@ def _owner(
 
 
 def _axes(names: Sequence[str], shape: Shape) -> Iterator[tuple[int, ...]]:
-    """The axes of a parameter that an array of an optimizer's state may have.
+    """Each set of axes of a parameter that an array of an optimizer's state can have.
 
     `names` are the names on the path of the array. An array of Adafactor's state lacks the longest
     or the second longest axis of the parameter, or is an unused placeholder of shape (1,).

@@ -82,17 +82,17 @@ def resized(
 ) -> Apply:
     """Turn `apply` into a function of the smaller tree, which `remove_channels` returns.
 
-    Use `resized` if `apply` itself fails at the smaller widths, or computes another function. For
-    example, `resized` is needed for modules of `flax.linen`, and for models with widths in the
+    Use `resized` if `apply` fails at the smaller widths, or computes a different function there.
+    For example, `resized` is needed for modules of `flax.linen`, and for models with widths in the
     code, depthwise convolutions, attention, norms over channels, or branches that depend on a
     shape. If the removed channels have a nonzero value, sums over channels include this value.
     `apply` is traced with the shapes before pruning, so the arrays before pruning are not needed.
     The returned function can be compiled, differentiated and batched, and uses the model's rules of
     `jax.custom_jvp` and `jax.custom_vjp`.
 
-    `apply` may differ from the function whose groups were read. For example, `apply` may be a
-    training step. Random bits are drawn for the whole width and then cut, so dropout drops the same
-    elements as in the masked network. If a result has channels, such as a hidden activation, a
+    `apply` may differ from the function from which the groups were read. For example, `apply` may
+    be a training step. Random bits are drawn for the whole width and then cut, so dropout drops the
+    same elements as in the masked network. If a result has channels, such as a hidden activation, a
     gradient or a new statistic of a batch norm, the result has only the remaining channels.
 
     Args:
@@ -104,7 +104,7 @@ def resized(
         Examples of states are a key-value cache, running statistics, or the carry of a recurrence.
         States must be the first inputs of `apply`. The returned function accepts states at the
         small or at the whole width, and returns states at the small width. The removed channels of
-        states are taken to be zero.
+        states are assumed to be zero.
 
     Raises:
       TypeError: `apply` is not a function.
@@ -256,7 +256,7 @@ class Resizing:
     def call(
         self, eqn: Equation, call: Call, arrays: Sequence[Leaf], operands: Values, results: Values
     ) -> list[Leaf]:
-        """The results of a call, evaluated with its own `jax.checkpoint` or derivative rule."""
+        """The results of a call, with the `jax.checkpoint` or derivative rule of the call."""
 
         def function(*arrays: Leaf) -> list[Leaf]:
             return self.arrays(call.program, arrays, operands)

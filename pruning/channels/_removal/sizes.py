@@ -31,7 +31,7 @@ def large_tree(params: Tree, groups: Sequence[ChannelGroup], keep: Sequence[np.n
 
 
 def struct(shape: Shape, like: Leaf) -> jax.ShapeDtypeStruct:
-    """The type of an array with the given shape, and the dtype and weak type of `like`."""
+    """The type of an array that has the given shape, and the dtype and weak type of `like`."""
     aval = jax.typeof(like)
     return jax.ShapeDtypeStruct(shape, aval.dtype, weak_type=aval.weak_type)
 

@@ -1,4 +1,4 @@
-"""Folds the batch norms of a model in evaluation into the kernels before them."""
+"""Folds batch norms in evaluation mode into the kernels that come before the norms."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -48,14 +48,14 @@ def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, 
     """Fold the batch norms of a model into kernels and shifts.
 
     A batch norm with running statistics scales and shifts the outputs of a kernel.
-    `fold_batch_norms` multiplies the kernel by the scale, and sums all shifts of its outputs,
-    including the bias, in one vector. `fold_batch_norms` returns a function without the folded
-    norms, and the arrays of this function. The kernel and the norm may be in different modules or
-    calls, with transpositions and changes of dtype between them. Norms after grouped, depthwise and
-    transposed convolutions are also folded. A norm cannot be folded if it comes before the kernel
-    or after a nonlinearity, or if its input is also read elsewhere. A norm cannot be folded either
-    inside a loop or a branch, or if the kernel has several axes of output channels. The outputs of
-    the network do not change, up to rounding in the dtype of the kernels.
+    `fold_batch_norms` multiplies the kernel by the scale, and adds all shifts of the kernel's
+    outputs, including the bias, into one vector. `fold_batch_norms` returns a function without the
+    folded norms, and the arrays of this function. The kernel and the norm may be in different
+    modules or calls, with transpositions and changes of dtype between them. Norms after grouped,
+    depthwise and transposed convolutions are also folded. A norm cannot be folded if it comes
+    before the kernel or after a nonlinearity, or if its input is also read elsewhere. Further, a
+    norm cannot be folded inside a loop or a branch, or if the kernel has several axes of output
+    channels. The outputs of the network do not change, up to rounding in the dtype of the kernels.
 
     Args:
       apply: A model in evaluation mode, as for `coupled_channels`.
@@ -63,17 +63,18 @@ def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, 
       inputs: The other arguments of `apply`, or their shapes, at any batch size.
 
     Returns:
-      A pair of a function `run(arrays, *inputs)`, which traces `apply`, and the dictionary
-      `arrays`, whose keys are paths in `params`. `cost`, `prune` and `jax.export` accept `run` and
-      `arrays` like any other model. A folded kernel has the path of the kernel in `params`, or this
-      path with a number if another array has the path. The shift of a kernel has the kernel's path
-      with `_shift` at the end. `arrays` has only arrays that `run` needs.
+      A pair of a function `run` and a dictionary `arrays`. The function `run(arrays, *inputs)`
+      traces `apply`. The keys of the dictionary are paths in `params`. `cost`, `prune` and
+      `jax.export` accept `run` and `arrays` like any other model. A folded kernel has the path of
+      the kernel in `params`, or this path with a number if another array has the path. The shift of
+      a kernel has the kernel's path with `_shift` at the end. `arrays` has only arrays that `run`
+      needs.
 
     Raises:
       TypeError: `apply` is not a function.
       ValueError: No batch norm can be folded, or `apply` cannot be traced. `run` raises a
         ValueError if the program of `apply` at the inputs of `run` folds other kernels or needs
-        other arrays.
+        other arrays than at `inputs`.
 
     Example:
       >>> def layer(p, x):

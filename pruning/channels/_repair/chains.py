@@ -23,7 +23,7 @@ class Value(NamedTuple):
     """An array of a program that is computed only when it is needed.
 
     Attributes:
-      array: A function that returns the array. A call may compute the array.
+      array: A function that returns the array, and first computes the array if necessary.
       given: Whether the array is computed only from parameters and constants.
       leaves: If `given` is true, the indices of the parameters from which the array is computed.
       varies: If `given` is true, the axes along which elements of the array may differ.

@@ -37,7 +37,7 @@ from pruning.channels._repair.parameters import Addend, Fact, read_network
 
 
 class Value(NamedTuple):
-    """An array in two networks: one with zero filters, and one with masked channels.
+    """The values of an array in two networks, one with zero filters and one with masked channels.
 
     Attributes:
       zeroed: The array in a network in which only the filters of removed channels are zero.
@@ -53,12 +53,12 @@ def fold_constants(
 ) -> Tree:
     """Add the constant outputs of removed channels to the biases of the next layers.
 
-    The filters of a removed channel are taken to be zero. If the program subtracts a running mean
-    from the outputs of removed filters, the outputs are taken to equal the running mean. Therefore
-    the output of a removed channel is a constant, such as relu(β) if β is the last bias before the
-    nonlinearity. The constant contributes to the sums of the next layer. The contribution is added
-    to the first parameter that the program adds to the sums (a bias), or subtracted from the first
-    parameter that the program subtracts (a running mean).
+    The filters of a removed channel are assumed to be zero. If the program subtracts a running mean
+    from the outputs of removed filters, the outputs are assumed to equal the running mean.
+    Therefore the output of a removed channel is a constant, such as relu(β) if β is the last bias
+    before the nonlinearity. The constant contributes to the sums of the next layer. The
+    contribution is added to the first parameter that the program adds to the sums (a bias), or
+    subtracted from the first parameter that the program subtracts (a running mean).
 
     The contribution is dropped in six cases:
 
@@ -74,16 +74,17 @@ def fold_constants(
     smaller along the edges of an image. If several sums share a bias, only the contribution to the
     first sum is added. If all contributions to a sum are constant and added in full, the folding is
     exact. Where a mean contribution was added, the contributions to later sums are computed as if
-    the mean were exact. Where a contribution depends on the inputs, zero takes its place.
+    the mean were exact. Where a contribution depends on the inputs, zero is used instead of the
+    contribution.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.
       params: The tree from which the groups were read.
       groups: All or some groups of `coupled_channels`.
-      keep: For each group, the mask of kept channels, as for `remove_channels`, which you call
-        next. `keep` cannot be traced.
+      keep: For each group, the mask of kept channels, as for `remove_channels`. `keep` cannot be
+        traced. Call `remove_channels` next.
       inputs: The other arguments of `apply`, with any values, because the constants do not depend
-        on them.
+        on the inputs.
 
     Returns:
       A tree of the same shapes as `params`. Only parameters that the program adds or subtracts have
@@ -166,7 +167,7 @@ Pair = tuple[Value, ...]
 
 
 class Folding:
-    """Evaluates two networks at once, and changes biases of the second to make sums equal.
+    """Evaluates two networks at once, and changes biases in one to make the sums of both equal.
 
     The two networks are evaluated at the user's inputs and at other inputs. A bias change that
     differs between the two inputs is dropped, because the change is no constant. If a sum is equal

@@ -1,4 +1,4 @@
-"""Finds the gain of each kernel: the factors by which a network multiplies the kernel's outputs.
+"""Finds the gain of each kernel; a network multiplies the outputs of a kernel by the gain.
 
 Before the next nonlinearity or sum of activations, the network computes gain ⊙ (y + before) + after
 from the outputs y of a kernel. The term `before` is computed from parameters such as a running
@@ -25,8 +25,8 @@ class Gain(NamedTuple):
 
     Attributes:
       kernel: The kernel of the outputs, or None if the array is computed from parameters.
-      array: The array itself, if it is computed from parameters. For the outputs of a kernel, the
-        factors that multiplied them, in the shape of the outputs.
+      array: The array itself, if it is computed from parameters. For the outputs of a kernel,
+        `array` has the factors that multiplied the outputs, in the shape of the outputs.
       deviation: The value of `array` without the running standard deviations by which it was
         divided. For a batch norm, `deviation` is the gain times the running standard deviation.
       before: The parameters that were added to the outputs, or subtracted from them, before the
@@ -51,7 +51,7 @@ class Gain(NamedTuple):
         return self.kernel
 
     def of_outputs(self, array: Array) -> np.ndarray:
-        """One factor for each output of the kernel, read from `array`: (groups, 1, outputs)."""
+        """One factor for each output of the kernel, read from `array`, (groups, 1, outputs)."""
         return np.asarray(self.maker.linear.outputs(array).mean(1, keepdims=True), np.float64)
 
     def of_parameter(self, addend: Addend, factor: np.ndarray, like: Array) -> Array:
@@ -65,7 +65,7 @@ NO_GAIN = Gain()
 
 
 def gains(network: Network, leaves: Sequence[Array]) -> dict[int, Gain]:
-    """The gain of each kernel, by the index of the kernel in `leaves`.
+    """A dictionary from the index of each kernel in `leaves` to the gain of the kernel.
 
     The network must have no dead code. The result lacks a kernel in three cases: no parameter
     scales its outputs, its outputs are also read without the gain, or other arrays than single

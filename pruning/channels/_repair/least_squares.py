@@ -1,4 +1,4 @@
-"""Restores accuracy without gradient steps: fits the kernels that read removed channels to data.
+"""Fits kernels that read removed channels to data, to restore accuracy without gradient steps.
 
 The whole network and the pruned network, in which removed channels are zero, are evaluated on the
 same inputs. Layer by layer, a linear least-squares problem gives a new kernel of the pruned
@@ -40,7 +40,7 @@ from pruning.channels._repair.parameters import (
 Batches = Sequence[Sequence[Tree]]
 Solver = Callable[[np.ndarray, Moments, Moments | None, bool], np.ndarray]
 Arrays = list[Leaf]
-"""The values of one variable: for each batch in the whole network, then in the pruned network."""
+"""The values of one variable for all batches, first in the whole, then in the pruned network."""
 
 RIDGE = tuple(10.0**k for k in range(-8, 1))
 
@@ -58,12 +58,12 @@ def least_squares(
 
     The function fits every convolution and every product with a kernel whose inputs change, in the
     order of the program. The new kernel W minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all positions.
-    In the sum, W₀ is the old kernel, x̃ are its inputs in the network repaired so far, and y are
-    its outputs in the whole network. If the program adds a bias to the outputs or subtracts a
-    running mean, the bias or the running mean is changed by the mean error of the outputs. The
-    penalty λ is one value of `ridge` times the mean of Σ x̃² over the inputs that are not always
-    zero. The value of `ridge` is chosen by the error on the last quarter of the batches (at least
-    one batch), and W is computed from all batches.
+    In the sum, W₀ is the old kernel, x̃ are the kernel's inputs in the network repaired so far, and
+    y are the kernel's outputs in the whole network. If the program adds a bias to the outputs or
+    subtracts a running mean, the bias or the running mean is changed by the mean error of the
+    outputs. The penalty λ is one value of `ridge` times the mean of Σ x̃² over the inputs that are
+    not always zero. The value of `ridge` is chosen by the error on the last quarter of the batches
+    (at least one batch), and W is computed from all batches.
 
     Kernels are computed by Cholesky factorization on the host in float64, with one factorization
     for each group of a grouped convolution. The second moments of inputs and outputs are computed
@@ -75,7 +75,7 @@ def least_squares(
     Args:
       batches: The other arguments of `apply`, one tuple for each batch; all batches have the same
         shapes. A few hundred images in all batches together are enough.
-      ridge: The candidate strengths of the penalty λ.
+      ridge: The numbers that are tried as the strength of the penalty λ.
 
     Returns:
       A tree of the same shapes as `params`. Elements at removed channels are zero or unchanged.
@@ -149,7 +149,7 @@ def _repair(
 def read_batches(
     name: str, params: Tree, batches: Batches, *, instead: str
 ) -> tuple[Tree, list[tuple[Tree, ...]]]:
-    """Parameters and batches, after a check of the arguments, as arrays of JAX.
+    """The checked parameters and batches, converted to arrays of JAX.
 
     Error messages name the function `name`.
     """

@@ -1,4 +1,4 @@
-"""Plans for merging channels: matrices that say how much of each channel goes to each kept one."""
+"""Makes plans: a plan is a matrix with the share of each channel that each kept channel gets."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transpo
     """A plan that merges the channels of each cluster into one kept channel.
 
     The clusters come from Ward's hierarchical clustering of the features of channels. The plan
-    depends on how many channels `keep` keeps, but not on which.
+    depends on the number of kept channels, but not on which channels are kept.
 
     Raises:
       ValueError: `keep` keeps no channel.
@@ -41,7 +41,7 @@ def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transpo
 
 
 def transport(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transport:
-    """The plan of `jaxnorm.shift.transport_plan` from all channels to the kept channels.
+    """The plan that `jaxnorm.shift.transport_plan` computes from all to the kept channels.
 
     All channels have the same mass, and all kept channels have the same mass. Therefore each kept
     channel receives the same total mass.

@@ -1,4 +1,4 @@
-"""Restores accuracy without data: merges removed channels with similar kept channels.
+"""Merges removed channels with similar kept channels, to restore accuracy without data.
 
 If two channels are equal, a single channel can replace the two channels: its weights in the next
 kernels are the sums of the weights of the two channels. If two channels are similar, a channel with
@@ -6,10 +6,10 @@ the mean of their filters is a good replacement. A plan T is a matrix that says 
 i is moved to kept channel j. New filters and biases are means of old filters and biases with the
 weights T[i, j] / Σᵢ T[i, j]. New rows of the next kernels are sums of old rows with the weights
 T[i, j] / Σⱼ T[i, j]. The outputs of a mean of different filters have a smaller variance than the
-outputs of the filters. If the network divides the outputs of a merged filter by a running standard
-deviation, the merged filter is scaled up, so that for white inputs the variance of its outputs
-equals the running variance. Sources are Wang et al. (2025), Theus et al. (2024) and Jordan et al.
-(2023).
+outputs of the single filters. If the network divides the outputs of a merged filter by a running
+standard deviation, the merged filter is scaled up, so that for white inputs the variance of its
+outputs equals the running variance. Sources are Wang et al. (2025), Theus et al. (2024) and Jordan
+et al. (2023).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,8 +49,8 @@ def merge_channels(
 
     Channels are compared by their biases and their scaled filters. If the network divides the
     outputs of a filter by a running standard deviation, the norm of the scaled filter is the gain
-    times this standard deviation. For a batch norm, the norm of a scaled filter is about the
-    learned scale. Without a running variance, the filter is only multiplied by the gain of its
+    times this standard deviation. For a batch norm, the norm of a scaled filter is approximately
+    the learned scale. Without a running variance, the filter is only multiplied by the gain of its
     outputs. For white inputs of the layer, and without additive shifts, the distance between two
     scaled filters is the root mean square difference between the inputs of the nonlinearity in the
     two channels. Running means are merged with the filters. Merged filters are scaled such that,
@@ -74,7 +74,7 @@ def merge_channels(
         sums over channels of which some are removed. A constant or random bits vary along removed
         channels. A kernel with removed inputs is computed from other parameters, is read more than
         once, or is read inside a loop, a branch or a `shard_map`. Filters are not finite. A plan
-        has another shape, negative or infinite numbers, or a row or a column of zeros. The groups
+        has a wrong shape, negative or infinite numbers, or a row or a column of zeros. The groups
         were not read from `params`. `apply` cannot be traced at the given arguments.
         `remove_channels` would raise an error.
       TypeError: `remove_channels` would raise a TypeError.
@@ -152,7 +152,7 @@ class Merge(NamedTuple):
     def along(self, x: np.ndarray, position: Position) -> np.ndarray:
         """The array `x` after its channels along the axis of `position` are merged.
 
-        Inputs' rows are summed, and outputs' filters are averaged, with the weights of the plan.
+        Rows of inputs are summed and filters of outputs are averaged, with the weights of the plan.
         """
         weights = self.plan / self.plan.sum(1 if position.incoming else 0, keepdims=True)
         x = x.copy()
@@ -198,7 +198,7 @@ class Merging:
         return np.concatenate(columns, 1).view(np.float64)  # `view` splits real and imaginary parts
 
     def filters(self, i: int) -> np.ndarray:
-        """The filters in parameter `i`, which are scaled if it is a kernel with a gain."""
+        """The filters in parameter `i`, scaled if the parameter is a kernel with a gain."""
         gain, leaf = self.found.get(i), self.leaves[i]
         if gain is None:
             return np.asarray(leaf, np.complex128 if jnp.iscomplexobj(leaf) else np.float64)
@@ -210,7 +210,7 @@ class Merging:
         return np.asarray(gain.maker.kernel(matrix, leaf), np.float64)
 
     def vectors(self) -> list[Array]:
-        """Merge all arrays except kernels with a gain, and parameters added before a gain."""
+        """Merge all arrays except kernels with a gain and parameters added before a gain."""
         return [
             self.merged(i, self.sign(i))
             if any(self.positions(i)) and i not in self.before and i not in self.found
@@ -276,7 +276,7 @@ class Merging:
         return np.where(length > 0, _quotient(deviation, length), 1)
 
     def merged(self, i: int, x: np.ndarray, *, incoming: bool = True) -> Array:
-        """`x`, of the shape of parameter `i`, after its channels are merged along each axis.
+        """The array `x`, shaped like parameter `i`, after its channels are merged along each axis.
 
         If `incoming` is false, axes of inputs are not merged.
         """
@@ -286,7 +286,7 @@ class Merging:
         return jnp.asarray(x)
 
     def positions(self, i: int, *, incoming: bool = True) -> Iterator[tuple[Merge, Position]]:
-        """The merges and positions of parameter `i`; those on axes of inputs only if `incoming`."""
+        """The merges and positions of parameter `i`; axes of inputs are included if `incoming`."""
         for merge in self.merges:
             for p in merge.group.positions:
                 if p.path == self.paths[i] and (incoming or not p.incoming):

@@ -1,4 +1,4 @@
-"""Second moments of a kernel's inputs and outputs, and the least-squares fit of kernels to them.
+"""Computes second moments of the inputs and outputs of kernels, and fits kernels to the moments.
 
 Moments about the mean of a batch are computed on the device, in at least float32. The moments of
 several batches are merged on the host in float64. The shapes are the shapes of
@@ -79,7 +79,7 @@ Equations = tuple[np.ndarray, np.ndarray]
 
 
 def equations(rows: Moments, center: Moments | None) -> Equations:
-    """The normal equations; the means of `center` are subtracted first, if `center` is given."""
+    """The normal equations, after the means of `center` are subtracted if `center` is given."""
     if center is None:
         return rows.about(np.zeros_like(rows.x), np.zeros_like(rows.y))
     return rows.about(center.x, center.y)
@@ -130,7 +130,7 @@ def scale_outputs(
 
 
 def all_equations(first: Moments, held: Moments | None, shifted: bool) -> Equations:
-    """The normal equations of all rows; if `shifted` is true, all rows' means are subtracted."""
+    """The normal equations of all rows; if `shifted` is true, the means are subtracted first."""
     rows = first if held is None else merge((first, held))
     if not (np.isfinite(rows.xx).all() and np.isfinite(rows.xy).all()):
         raise ValueError("second moments must be finite; they have NaN or inf")

@@ -1,8 +1,8 @@
 """Collects facts about how a network uses its parameters, for the repairs of this package.
 
 The equations are visited in the order of `interpret`. For each equation, the module finds whether
-the equation depends only on parameters, which parameter the equation adds, by which kernel it
-multiplies activations, and whether other equations read the same parameter.
+the equation depends only on parameters, which parameter the equation adds, which kernel multiplies
+activations in the equation, and whether other equations read the same parameter.
 """
 
 import math
@@ -43,7 +43,7 @@ class Addend(NamedTuple):
     spread: Callable[[Array], Array]
 
     def mean(self, change: Array, like: Array) -> Array:
-        """The parameter's change that fits best to a `change` of the sum: a mean over elements."""
+        """The parameter's change that best fits a `change` of the sum, as a mean over elements."""
 
         def spread(x: Array) -> Array:
             return jnp.broadcast_to(self.spread(x), change.shape).astype(change.dtype)
@@ -75,7 +75,7 @@ class Kernel(NamedTuple):
     shifted: bool = False
 
     def matrix(self, kernel: Array) -> Array:
-        """The matrix of the kernel, from the parameter's array or from a change of it."""
+        """The matrix of the kernel, from the parameter's array or from a change of this array."""
         return self.linear.matrix(self.addend.spread(kernel))
 
     def kernel(self, matrix: Array | np.ndarray, like: Array) -> Array:
@@ -88,7 +88,7 @@ class Fact(NamedTuple):
     """Facts about how an equation uses parameters.
 
     Attributes:
-      given: Whether the equation computes only from parameters and constants.
+      given: Whether all operands of the equation are computed only from parameters and constants.
       addend: The parameter that the equation adds to its first result, such as a bias. If the
         equation adds several parameters, `addend` is the first.
       kernel: The kernel by which the equation multiplies activations.
@@ -107,7 +107,7 @@ class Fact(NamedTuple):
 
     @property
     def solved(self) -> Kernel | None:
-        """The kernel, or None if another equation also reads its parameter."""
+        """The kernel, or None if another equation also reads the kernel's parameter."""
         return self.kernel if self.once else None
 
 
@@ -129,7 +129,7 @@ class Network(NamedTuple):
 
 
 class Role(NamedTuple):
-    """From what an array of a program is computed.
+    """The parameters and the kernel from which an array of a program is computed.
 
     `given` and `addend` have the same meaning as in `Fact`, and `alone` as in `Kernel`. `maker` is
     the index of the equation whose kernel made the array. If `given` is true, `made_of` are the

@@ -27,7 +27,7 @@ from pruning.channels._selection.choice import (
 
 CostOf = Callable[[Widths], int | float]
 Values = Float[np.ndarray, " _"]
-"""For n = 0, 1, ..., minus the loss of a group that keeps its n best channels, plus a constant."""
+"""For n = 0, 1, ..., a constant minus the loss of a group that keeps its n best channels."""
 
 
 def select_within(
@@ -50,9 +50,9 @@ def select_within(
     last step of each group. The loss of a group is −log(sum of the kept scores / sum of all scores
     of the group), so scores of different layers need not have the same unit. Because of the
     logarithm, the removal of a channel increases the loss more if the group has already lost many
-    channels, which protects the network from bottlenecks. Under two conditions, the loss exceeds
-    the smallest possible loss by at most the loss of the last step, Dantzig (1957). The conditions
-    are that the cost is a sum over groups, and that each removed channel saves no more than the
+    channels. This protects the network from bottlenecks. Under two conditions, the loss exceeds the
+    smallest possible loss by at most the loss of the last step, Dantzig (1957). The conditions are
+    that the cost is a sum over groups, and that each removed channel saves no more than the
     previously removed channel of its group. If a layer connects two groups, the cost is not a sum
     over groups.
 
@@ -66,13 +66,13 @@ def select_within(
       budget: The largest allowed cost, in the unit of `cost`.
       cost: A function from the width of each group to the cost of the network. For example, pass
         `lambda widths: at(widths).macs` with `at = cost_at(apply, params, groups, x)`. A wider
-        network must not cost less.
+        network must not cost less than a narrower network.
       price: A faster function that estimates the cost, such as multiply-accumulates if `cost` is in
         milliseconds. The default is `cost`.
       widths: For each group, the allowed widths, such as the widths that `widths_for` marks. The
         whole width is always allowed. By default, all widths are allowed.
       min_channels: The smallest number of channels that a group keeps. A group with fewer channels
-        than `min_channels` keeps all of them.
+        than `min_channels` keeps all channels.
       round_to: The number of kept channels of each group is a multiple of `round_to`, as in
         `select_layerwise`.
       normalize: If false, the loss is the sum of the scores of all removed channels.
@@ -123,7 +123,7 @@ def select_within(
 
 
 def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
-    """`Values` of a group, from its scores in ascending order."""
+    """The `Values` of a group, computed from the group's scores in ascending order."""
     descending = ascending[ascending > -np.inf][::-1]
     finite = descending[descending < np.inf]
     # Channels with the score ∞ are always kept, so a finite score can replace ∞.

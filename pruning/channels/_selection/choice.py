@@ -43,8 +43,8 @@ def channel_scores(
 ) -> list[Float[Array, " _"]]:
     """Score the channels of each group by the filters of all layers that make these channels.
 
-    The criterion scores all filters of a layer together, also filters of channels that cannot be
-    removed. Several filters make one channel if, for example, feature maps are added or a
+    The criterion scores all filters of a layer together, including the filters of channels that
+    cannot be removed. Several filters make one channel if, for example, feature maps are added or a
     convolution is grouped. `reduce` combines the scores of all filters of a channel. A complex
     filter is scored as the vector of its real and imaginary parts.
 
@@ -151,16 +151,16 @@ def mean_scores(
 def select_layerwise(
     scores: Scores, *, ratio: int | float, min_channels: int = 1, round_to: int | Sequence[int] = 1
 ) -> Masks:
-    """Choose the channels to keep: the ⌊ratio · n⌋ lowest of the n scores of a group are removed.
+    """Choose the channels to keep; of n channels in a group, ⌊ratio · n⌋ lowest-scored are removed.
 
-    `select_layerwise` runs on the host, because the masks decide the shapes of the smaller arrays.
-    Inside `jit`, use `pruning.ranking.lowest` instead.
+    `select_layerwise` runs on the host, because the masks determine the shapes of the smaller
+    arrays. Inside `jit`, use `pruning.ranking.lowest` instead.
 
     Args:
       scores: One vector of scores for each group; ∞ for channels that must be kept.
       ratio: The fraction of channels to remove, in (0, 1).
       min_channels: The smallest number of channels that a group keeps. A group with fewer channels
-        than `min_channels` keeps all of them.
+        than `min_channels` keeps all channels.
       round_to: The number of kept channels of a group is a multiple of `round_to`, or the group
         keeps all channels. Pass one number, or one number for each group. Multiples of 8, 64 or 128
         are fast on common hardware.
@@ -188,13 +188,13 @@ def select_globally(
     round_to: int | Sequence[int] = 1,
     normalize: bool = True,
 ) -> Masks:
-    """Choose the channels to keep: the ⌊ratio · n⌋ lowest scores of all n channels are removed.
+    """Choose the channels to keep; of all n channels, the ⌊ratio · n⌋ lowest-scored are removed.
 
     `select_globally` runs on the host. Inside `jit`, use `pruning.ranking.lowest` on the scores of
     all groups together. By default, the scores of each group are first divided by the mean of their
     absolute values, because norms of filters grow with the number of weights. Without the division,
-    small layers would lose most of their channels. Fewer channels may be removed because of
-    `min_channels`, `round_to` or scores of ∞.
+    small layers would lose most of their channels. Fewer than ⌊ratio · n⌋ channels are removed if
+    `min_channels`, `round_to` or scores of ∞ require this.
 
     Args:
       scores: One vector of scores for each group; −∞ for channels that were removed earlier, and ∞
@@ -244,7 +244,7 @@ def normalized(scores: Scores) -> list[Float[Array, " _"]]:
 
 
 def multiples(round_to: int | Sequence[int], count: int) -> list[int]:
-    """For each of `count` groups, the number of which its width must be a multiple.
+    """For each of `count` groups, a number that must divide the width of the group.
 
     The argument `round_to` is one number for all groups, or one number for each group.
     """
@@ -261,7 +261,7 @@ def multiples(round_to: int | Sequence[int], count: int) -> list[int]:
 def multiples_by_name(
     groups: Sequence[ChannelGroup], round_to: int | Mapping[str, int]
 ) -> list[int]:
-    """For each group, the number of which its width must be a multiple.
+    """For each group, a number that must divide the width of the group.
 
     The argument `round_to` is one number for all groups, or a dictionary from names of layers to
     numbers. If several names match a group, the result is the least common multiple of their
@@ -295,7 +295,7 @@ def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[Cha
 def match_names(
     groups: Sequence[ChannelGroup], names: Iterable[str], argument: str
 ) -> list[set[str]]:
-    """For each group, those of the given names whose layers make the group's channels.
+    """For each group, the set of the given names whose layers make the group's channels.
 
     Raises:
       ValueError: A name matches no layer that makes channels of a group. The error names the
@@ -376,7 +376,7 @@ def _largest(
 
 
 def keep_largest(scores: Float[Array, " n"], count: int) -> Bool[np.ndarray, " n"]:
-    """A mask of the `count` largest scores, or of all scores if there are fewer."""
+    """A mask of the `count` largest scores, or of all scores if there are fewer than `count`."""
     mask = np.ones(len(scores), bool)
     mask[np.asarray(order(jnp.asarray(scores)))[: max(len(scores) - count, 0)]] = False
     return mask

@@ -1,4 +1,4 @@
-"""Scores channels from data: by gradients (Taylor) or by activations (Wanda)."""
+"""Scores channels from data, by gradients (Taylor scores) or by activations (Wanda scores)."""
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
@@ -141,14 +141,15 @@ def wanda_scores(
 
 
 def _product(w: Array, gradient: Array) -> Array:
-    """The real part of `w` times its gradient, or zeros for integers, which have no gradient."""
+    """The real part of `w` times its `gradient`, or zeros for integers, which have no gradient."""
     return jnp.zeros(w.shape) if gradient.dtype == jax.dtypes.float0 else (w * gradient).real
 
 
 def _input_products(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> dict[int, Array]:
-    """For each kernel, by its index among the leaves of `params`, |w| ‖x‖₂ for each weight w.
+    """For each kernel, the products |w| ‖x‖₂ of all weights w.
 
-    In the formula, x are the activations that w multiplies.
+    In a product, x are the activations that w multiplies. The keys of the result are the indices of
+    the kernels among the leaves of `params`.
     """
     network = read_network(apply, params, inputs)
 

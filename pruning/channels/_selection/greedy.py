@@ -41,9 +41,10 @@ def reconstruction_scores(
     The penalty λ is `ridge` times the mean of Σ x² over the inputs that are not always zero. The
     score of a channel is the error E after the channel is removed. From the first removed channel
     to the last, scores never decrease. Therefore the channels with the lowest scores are the
-    channels that the algorithm removes first. The computation is on the host in float64. The
+    channels that the algorithm removes first. The computation runs on the host in float64. The
     algorithm is ZipLM, Kurtic et al. (2023). The objective is from OSSCAR, Meng et al. (2024). If
-    each of n channels is s inputs of a kernel, the algorithm needs n (n s)² s multiplications.
+    each of n channels corresponds to s inputs of a kernel, the algorithm needs n (n s)² s
+    multiplications.
 
     To use `reconstruction_scores` with `prune`, pass `score=partial(reconstruction_scores,
     apply=apply, batches=batches)` and `repair=partial(least_squares, batches=batches)`. Do not
@@ -269,7 +270,7 @@ class Block:
     def gains(self, channel: int, left: np.ndarray) -> np.ndarray:
         """For each removed channel, the decrease of the error by its exchange with `channel`.
 
-        The numbers of kept channels are zero.
+        For kept channels, the result is zero.
         """
         gains = np.zeros(self.size)
         if all(left[c] for c in self.rows):
@@ -346,7 +347,7 @@ class Missing(NamedTuple):
 
 
 def _channels(position: Position, use: Kernel, shape: tuple[int, ...]) -> np.ndarray:
-    """The number of the channel of each kernel input: (groups of the convolution, inputs).
+    """For each input of a kernel, the number of its channel, (groups of the convolution, inputs).
 
     The number is −1 if the input belongs to no channel of `position`.
     """

@@ -32,10 +32,11 @@ def repeating(groups: Sequence[ChannelGroup]) -> list[list[int]]:
 
 
 def select_equally(select: Select, repeats: Repeats, scores: Scores, **options: Any) -> Masks:
-    """Masks of kept channels, of which repeated groups keep the same number.
+    """Masks of kept channels; all repeated groups keep the same number of channels.
 
-    `select` gets each set of repeated groups as one group, whose scores are the mean of the sorted
-    scores of these groups. The options `cost` and `price` still get the widths of all groups.
+    `select` gets each set of repeated groups as one group. The scores of this one group are the
+    mean of the sorted scores of the repeated groups. The options `cost` and `price` still get the
+    widths of all groups.
     """
     ascending = [np.sort(np.asarray(vector)) for vector in scores]
     together = [jnp.asarray(np.mean([ascending[i] for i in alike], 0)) for alike in repeats]

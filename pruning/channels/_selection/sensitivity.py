@@ -1,4 +1,4 @@
-"""Measures, for each group, the network without some channels of only this group."""
+"""Measures the network after only one group has lost channels, for each group."""
 
 from collections.abc import Callable, Sequence
 
@@ -32,10 +32,10 @@ def sensitivity(
 ) -> Float[np.ndarray, "groups ratios"]:
     """Measure the network after one group loses some of its channels, for each group and ratio.
 
-    The method is from "Pruning filters for efficient ConvNets", Li et al. (2017). Groups replace
-    the layers of the paper. Channels are masked, that is, set to zero, which gives the outputs of
-    the smaller network. All masked trees have the same shapes, so a compiled `measure` compiles
-    once. `sensitivity` runs on the host.
+    The method is from "Pruning filters for efficient ConvNets", Li et al. (2017). The function
+    measures groups instead of the layers of the paper. Channels are masked, that is, set to zero.
+    The masked network has the same outputs as the smaller network. All masked trees have the same
+    shapes, so a compiled `measure` compiles once. `sensitivity` runs on the host.
 
     Args:
       params: The tree from which the groups were read.
@@ -79,7 +79,7 @@ def sensitivity(
 
 
 def output_error(apply: Apply, params: Tree, *inputs: Tree) -> Callable[[Tree], Float[Array, ""]]:
-    """Make a function of a tree that measures the relative change of the outputs.
+    """Make a function from a tree to the relative change of the outputs of `apply`.
 
     The change is ‖apply(tree) − apply(params)‖ / ‖apply(params)‖ at `inputs`.
 
