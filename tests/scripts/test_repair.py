@@ -509,6 +509,34 @@ def test_a_fine_tuning_is_an_epoch_of_sgd_with_momentum_in_batches_of_the_traini
         np.testing.assert_allclose(found[name], a, rtol=1e-3, atol=1e-3, err_msg=name)
 
 
+def test_repairs_of_a_draw_that_recalibrate_use_all_batches_of_its_images(users_jax, monkeypatch):
+    """A fake `prune_draw` doubles the first kernel if a repair is given."""
+
+    def prune_draw(task, **options):
+        model = nnx.merge(graph, task.tree, copy=True)
+        factor = 2 if options else 1
+        model.first.kernel.set_value(factor * model.first.kernel[...])
+        return nnx.state(model)
+
+    monkeypatch.setattr(repair_images.Task, "prune_draw", prune_draw)
+    monkeypatch.setattr(repair_images, "STEP", 6)
+    rng = np.random.default_rng(0)
+    graph, tree = nnx.split(nnx.view(nnx.eval_shape(Dense), use_running_average=True))
+    tree = jax.tree.map(lambda a: jnp.asarray(rng.uniform(0.5, 2, a.shape), jnp.float32), tree)
+    x, y = rng.normal(3, 2, (12, 2)).astype(np.float32), rng.integers(0, 4, 12)
+    makers = repair_images.repairs(repair_images.Task(graph, tree, (x, y), 4, 0.5, "l1", 0))
+    whole = named(tree)
+    repaired = ("recalibrated", "least squares, recalibrated", "fine-tuned, one epoch")
+    for name, factor in zip(repaired, (1, 2, 1), strict=True):
+        found = named(makers["l1", name]())
+        h = x @ found["first.kernel"] + found["first.bias"]
+        np.testing.assert_allclose(found["norm.mean"], h.mean(0), rtol=1e-4, err_msg=name)
+        np.testing.assert_allclose(found["norm.var"], h.var(0), rtol=1e-4, err_msg=name)
+        moved = np.abs(found["first.kernel"] - factor * whole["first.kernel"]).max()
+        assert moved < 0.1
+        assert (moved > 1e-6) == (name == "fine-tuned, one epoch")
+
+
 class Wide(nnx.Module):
     """A stem of 4 channels, and two dense layers with 7 and 3 outputs."""
 

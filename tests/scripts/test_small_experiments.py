@@ -306,6 +306,39 @@ def test_networks_on_digits_are_trained_by_adam_at_a_rate_that_falls_to_zero():
             np.testing.assert_allclose(found[part][name], tree[part][name], rtol=1e-4, atol=1e-4)
 
 
+@jax.enable_x64(True)
+@jax.numpy_rank_promotion("allow")
+def test_repairs_on_digits_that_recalibrate_use_all_images(monkeypatch):
+    """A fake `prune` multiplies the first kernel by 2 for a repair and by 3 for a score."""
+    monkeypatch.setattr(repair_digits, "BATCH", 12)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(3, 1, (20, 3)), rng.integers(0, 10, 20)
+    tree = dense_tree(rng, (3, 5))
+
+    def scaled(factor):
+        first = tree["layer0"] | {"kernel": factor * tree["layer0"]["kernel"]}
+        return tree | {"layer0": first}
+
+    def prune(**options: Any) -> SimpleNamespace:
+        factor = math.prod({"repair": 2.0, "score": 3.0}[name] for name in options)
+        return SimpleNamespace(params=jax.tree.map(jnp.asarray, scaled(factor)))
+
+    makers = repair_digits.repairs(x, y, prune) | repair_digits.choices(x, prune)
+    expected = {"recalibrated": 1, "merged, clusters, recalibrated": 2, "greedy, recalibrated": 3}
+    for name, factor in expected.items():
+        given, found = scaled(factor), makers[name]()
+        moments = dense_logits(given, x, fresh=True)[1]["layer0"]
+        for array, value in (given["layer0"] | moments).items():
+            np.testing.assert_allclose(found["layer0"][array], value, rtol=1e-9, err_msg=name)
+    tuned = jax.tree.map(np.asarray, makers["fine-tuned, one epoch"]())
+    # The first step of Adam moves each weight by the rate 1e-3, unless its gradient is zero.
+    moved = np.abs(tuned["head"]["bias"] - tree["head"]["bias"])
+    np.testing.assert_allclose(moved, 1e-3, rtol=1e-3)
+    moments = dense_logits(tuned, x, fresh=True)[1]["layer0"]
+    for array, value in moments.items():
+        np.testing.assert_allclose(tuned["layer0"][array], value, rtol=1e-9)
+
+
 def test_the_seconds_of_a_repair_are_those_in_which_it_is_made(monkeypatch):
     times = iter([3.0, 5.5, 10.0, 10.25])
     monkeypatch.setattr(repair_digits, "time", SimpleNamespace(perf_counter=lambda: next(times)))
