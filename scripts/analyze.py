@@ -1,4 +1,4 @@
-"""Shows which filters of a trained network each criterion would prune, and how Gaussian they are.
+"""Show which filters of a trained network each criterion would prune, and test their normality.
 
     python scripts/analyze.py WEIGHTS                 # about 20 seconds for a ResNet-20
     python scripts/analyze.py WEIGHTS --layers layer1 layer2 --ratio 0.3 --out out/analysis
@@ -7,8 +7,9 @@
 WEIGHTS is a file of safetensors, npz, Flax msgpack, PyTorch or Keras, or a folder of Orbax
 checkpoints. Code in a file is never run. RUN is the folder of a run of scripts/train.py, from which
 the newest checkpoint of one seed is read. If a network has no convolutions, its dense layers are
-analyzed; the weights of each neuron are a filter. The command prints a table with a row for each
-layer. OUT/index.html has the figures of the pruning paper, and OUT/results.json has every value.
+analyzed. The incoming weights of one neuron are then treated as a filter. The script prints a
+table with a row for each layer. OUT/index.html shows the figures of the pruning paper, drawn for
+this network, and OUT/results.json has every value.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports
@@ -47,8 +48,8 @@ def main(
       layers: Analyze only layers whose name begins with one of these texts.
       ratio: The fraction of the filters that each criterion would prune.
       out: The folder for the page and its results.
-      gaussian_layers: The number of Gaussian layers that are drawn for each shape, for the bands of
-        the figures.
+      gaussian_layers: For each layer shape, the number of layers drawn with Gaussian weights. The
+        figures show their range of values as a band.
       seed: The seed of the network, if `path` is a run.
     """
     from experiments.measures import analysis
@@ -73,7 +74,7 @@ def main(
 
 
 def load(path: Path, layers: tuple[str, ...], seed: int) -> Mapping[str, "np.ndarray"]:
-    """The parameters of the chosen layers, which must include a convolution or a dense layer."""
+    """The parameters of the chosen layers; at least one must be a convolution or a dense layer."""
     from experiments.measures import analysis
     from experiments.training import run_folder
     from pruning import weights
@@ -105,7 +106,7 @@ def load(path: Path, layers: tuple[str, ...], seed: int) -> Mapping[str, "np.nda
 
 
 def summarize(results: dict) -> None:
-    """Print a table with a row for each layer, and the conclusions."""
+    """Print a table with a row for each layer, and then the conclusions of the analysis."""
     from experiments.measures import analysis
     from experiments.pages import analysis as analysis_page
     from experiments.pages.series import pair_label

@@ -6,8 +6,8 @@ The eight normalizers are batch norm, unitized batch norm by Equations 10 and 9 
 paper, layer norm, RMS norm, DyT, Derf and batch renormalization. The tasks are a dense network on
 MNIST, a small convolutional network on Fashion-MNIST, and a small transformer on the characters of
 Python's manual. OUT/index.html shows whether networks with less shift train better or faster, and
-OUT/results.json has all numbers. OUT/runs has a file for each finished run, so an interrupted
-command resumes.
+OUT/results.json has all numbers. OUT/runs has a file for each finished run. If the script was
+interrupted and is started again, it skips the finished runs.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports
@@ -73,7 +73,7 @@ def main(
 def read_or_measure(
     out: Path, name: str, normalizer: str, seed: int, data_dir: Path | None, size: int
 ) -> dict[str, Any]:
-    """The results of a run.
+    """The results of training one network, which are measured or read from a file.
 
     If the run was finished earlier with the same code, its results are only read from a file.
     """

@@ -1,12 +1,12 @@
-"""Computes the memory traffic (HBM) of a training step of eight normalizers on TPU v5e and H100.
+"""Compute the memory traffic (HBM) of a training step with each of eight normalizers.
 
     python scripts/atlas_traffic.py        # 5 minutes of one core, in the environment of
                                            # `make bench-compiled`; no device is needed
 
-The command measures the forward and backward pass of one layer in bfloat16, on images (256, 56, 56,
-256) and on vectors (8192, 4096). Traffic is given in units of n, the size of the layer's input in
-bytes. Batch norm on images should have a traffic of 8.0 n on the v5e. The command writes the
-results to OUT and prints a line for each program.
+The chips are TPU v5e and H100. The script measures the forward and backward pass of one layer in
+bfloat16, on images (256, 56, 56, 256) and on vectors (8192, 4096). Traffic is given in units of n,
+the size of the layer's input in bytes. Batch norm on images should have a traffic of 8.0 n on the
+v5e. The script writes the results to OUT and prints a line for each compiled function.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports
@@ -33,7 +33,7 @@ def main(
     """Compile a training step of each normalizer, and write its memory traffic.
 
     Args:
-      targets: The chips to compile for; each chip has a separate process.
+      targets: The chips to compile for. A separate process compiles for each chip.
       out: The file for the results; only one run at a time may use its folder.
     """
     import jax
@@ -56,7 +56,7 @@ def main(
 
 
 def measure_rows(target: str) -> list[dict[str, Any]]:
-    """Measure all programs for one target, and print each row of the table when it is compiled."""
+    """Measure all normalizers on one chip, and print a row as soon as its function is compiled."""
     from jax.sharding import SingleDeviceSharding
 
     from experiments.compiled import normalizers

@@ -2,12 +2,13 @@
 
     python scripts/bench.py            # 25 minutes or more on 2 cores
 
-Each pair of programs has our program and another program for the same task. After a warm-up, calls
-of the two programs of a pair alternate in one process, and are timed. The ratio of times is the
-median over pairs of neighboring calls, and is printed with its quartiles. A ratio below 1 means
-that our program is faster. The time of a layer is also divided by the time of a copy of its input.
-The memory of our compiled layer is divided by the memory of Flax's compiled layer. After every
-group of programs, `--out` writes the numbers to a file, with the load of the machine at the start.
+Our function and another library's function for the same task form a pair. After a warm-up, the two
+functions of a pair run alternately in one process, and each run is timed. Two successive runs give
+a ratio of times. The script prints the median of these ratios, and their quartiles. A ratio below 1
+means that our function is faster. The time of a layer is also divided by the time of copying the
+layer's input. The memory of our compiled layer is divided by the memory of Flax's compiled layer.
+After every group of pairs, `--out` writes the numbers to a file, with the load of the machine when
+the script started.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports
@@ -38,9 +39,9 @@ class Options:
     """The benchmarks to run.
 
     Attributes:
-      runs: The number of timed runs of each program, after warming up.
-      dtype: The dtype of the subject layers, float32 or bfloat16. Parameters and statistics are
-        always float32.
+      runs: The number of timed runs of each function, after a warm-up.
+      dtype: The dtype of the inputs when `only` is layers: float32 or bfloat16. Parameters and
+        statistics are always float32.
       only: The subject to time: layers, distances, pruning, coupling, halves, geometry, maps or
         training; by default all subjects.
       out: The JSON file for the numbers, such as docs/results/bench/layers.json; by default none.
@@ -65,10 +66,10 @@ def main(options: Flat[Options]) -> None:
 def measure(
     groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options
 ) -> Iterator[dict[str, Any]]:
-    """Time all groups of programs, and print each group as soon as it is timed.
+    """Time all groups of function pairs, and print each group as soon as it is timed.
 
     Yields:
-      The settings and the rows of the groups that are timed so far, after every group.
+      After every group, the settings and the rows of all groups that have been timed so far.
     """
     import jax
 
@@ -95,7 +96,7 @@ def measure(
 
 
 def choose(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
-    """For each title of a group, the function that makes the group's pairs of programs."""
+    """For each group's title, the callable that makes the group's pairs of functions to time."""
     import jax.numpy as jnp
 
     from experiments.benchmarks import (
@@ -128,7 +129,7 @@ def choose(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
 
 
 def cells(timing: "Timing") -> list[str]:
-    """The cells of a pair's row: the times of both programs, their ratios, and the memory."""
+    """The cells of a pair's row: the times of both functions, their ratios, and the memory."""
     low, high = timing.quartiles
     return [
         timing.name,
@@ -142,7 +143,7 @@ def cells(timing: "Timing") -> list[str]:
 
 
 def means(pairs: Sequence["Pair"], timings: Sequence["Timing"]) -> list[list[str]]:
-    """Rows of geometric means; each mean is over all sizes of one function or layer."""
+    """For each function or layer, a row with the geometric mean of its ratios over all sizes."""
     ratios: dict[str, list[float]] = {}
     for pair, timing in zip(pairs, timings, strict=True):
         if pair.like is not None:

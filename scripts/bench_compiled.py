@@ -1,12 +1,12 @@
-"""Measures the memory traffic (HBM) of our layers, Flax's layers and all public functions.
+"""Measure the memory traffic (HBM) of our layers, of Flax's layers and of all public functions.
 
-The programs are compiled for TPU v5e and H100.
+The layers and functions are compiled for TPU v5e and H100.
 
     python scripts/bench_compiled.py            # half an hour of one core
     python scripts/bench_compiled.py --target v5e --only layers --shapes 256,56,56,256
 
-The command needs no device, because libtpu and the CUDA plugin compile ahead of time (`make
-bench-compiled` installs both). Without options, the command measures both targets in separate
+The script needs no device, because libtpu and the CUDA plugin compile ahead of time (`make
+bench-compiled` installs both). Without options, the script measures both targets in separate
 processes, and writes a page and its results. The traffic of BatchNorm for v5e at (256, 112, 112,
 64) in bfloat16 should be 8.00 times the bytes of its input.
 """
@@ -32,15 +32,15 @@ PLUGINS = {"v5e": "libtpu", "h100": "jax-cuda12-plugin"}
 
 @dataclass(frozen=True)
 class Options:
-    """The programs to compile.
+    """Which layers and functions are compiled, and for which chips.
 
     Attributes:
-      target: The chip to compile for; by default both.
+      target: The chip to compile for; by default both chips.
       only: The table to measure; by default all tables.
       shapes: The shapes of the layers' inputs, such as 256,56,56,256; by default five shapes.
-      dtype: The dtype of the layers; by default both.
+      dtype: The dtype of the layers; by default both bfloat16 and float32.
       out: The folder for the page and the results. The default is docs/results/compiled if no other
-        option is given. With other options and without `out`, the command writes nothing.
+        option is given. With other options and without `out`, the script writes nothing.
     """
 
     target: Literal["v5e", "h100"] | None = None
@@ -51,7 +51,7 @@ class Options:
 
 
 def main(options: Flat[Options]) -> None:
-    """Compile all programs, print a line for each program, and write a page."""
+    """Compile all layers and functions, print a line for each, and write a page."""
     import jax
 
     from experiments.compiled import layers as compiled_layers, tables as compiled_tables
@@ -85,7 +85,7 @@ def main(options: Flat[Options]) -> None:
 def measured(
     target: str, tables: Sequence[str], shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]
 ) -> dict[str, list[dict]]:
-    """The rows of each table; each row is printed when its program is compiled."""
+    """The rows of each table for one chip; each row is printed as soon as it is measured."""
     from experiments.compiled import tables as compiled_tables
 
     rows: dict[str, list[dict]] = {}

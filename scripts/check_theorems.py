@@ -4,8 +4,8 @@
     python scripts/check_theorems.py --claim "Theorem 1"             # of all three papers
     python scripts/check_theorems.py --paper cwda --claim "equation 30" --precision 0.5
 
-OUT/index.html is the page, and OUT/results.json has every number. The exit status is 1 if the
-outcome of any check differs from the recorded outcome. An interrupted run resumes from
+OUT/index.html shows the outcomes, and OUT/results.json has every number. The exit status is 1 if
+the outcome of any check differs from the recorded outcome. An interrupted run resumes from
 OUT/measured.json and ends with the same numbers. OUT/compiled stores compiled programs.
 """
 
@@ -54,11 +54,11 @@ def main(
         --paper cwda --list                  # the names of all claims of a paper
 
     Args:
-      paper: unitization, cwda or bn-decomposed; by default all three. jaxnorm stands for claims of
-        this library.
-      claim: The number of a statement in a paper, such as "Theorem 1", or a part of a claim's name.
-      precision: A factor by which all standard errors are multiplied: with 0.5, four times as many
-        draws are made.
+      paper: The paper to check: unitization, cwda or bn-decomposed; by default all three. jaxnorm
+        selects the claims of this library instead.
+      claim: The label of a statement in a paper, such as "Theorem 1", or a part of a claim's name.
+      precision: A factor by which all standard errors are multiplied. With 0.5, checks make four
+        times as many random draws as with 1.
       seed: The seed of all draws.
       devices: The number of devices that share the draws, by default all devices. Without
         accelerators, the CPU is split into `devices` parts.
@@ -125,7 +125,7 @@ def write(results: dict, out: Path, errata: Path | None) -> None:
 
 
 def report(claim: dict) -> Group:
-    """The text about a claim: its outcome, its checks, and results of trained networks."""
+    """The printed text about a claim: its outcome, its checks, and results of trained networks."""
     from experiments.pages import mathematics
     from experiments.pages.theorem_words import FORMS, describe_finding
 

@@ -3,13 +3,14 @@
     python scripts/compare_lm.py                           # the model of scripts/train_lm.py
     python scripts/compare_lm.py out/train_lm/model --keep 0.75 --seeds 1
 
-The command removes key-value heads with their queries, and intermediate units, until the given
-share of the parameters remains. Each score, such as random or magnitude, chooses the units that are
-removed. The perplexity is measured after pruning, and again after the remaining kernels are fitted
-by least squares on a calibration text. For the score reconstruction, the model before and after the
-fit is also trained, on the calibration text or on a share of an epoch. OUT/results.json has the
-perplexity of held-out bytes for each seed. The seed decides the text and the choice of units by the
-score random. By default, the run takes about half an hour on one core.
+The script removes key-value heads with their queries, and intermediate units, until the given
+share of the parameters remains. The units with the lowest scores are removed, for each kind of
+score, such as random or magnitude. The perplexity is measured after pruning, and again after the
+remaining kernels are fitted by least squares on a calibration text. If the score is reconstruction,
+two models are also trained: the pruned model before the fit, and the pruned model after the fit.
+They are trained on the calibration text or on a share of an epoch. OUT/results.json has the
+perplexity of held-out bytes for each seed. The calibration text and the random scores depend on the
+seed. By default, the run takes about half an hour on one core.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports
@@ -34,10 +35,11 @@ class Options:
     Attributes:
       model: The folder of a model whose tokens are bytes.
       keep: The shares of the parameters that remain.
-      seeds: The number of repetitions, each with other text and another random choice of units.
+      seeds: The number of repetitions. Each repetition draws its own text and its own random
+        scores.
       sequences: The number of text pieces used to score units and to repair kernels.
       length: The number of bytes in a piece.
-      held_out: The number of held-out pieces on which the perplexity is measured.
+      held_out: The number of held-out text pieces on which the perplexity is measured.
       epoch: The share of the training text that fine-tuning reads; each piece is read once.
       out: The folder for results.json.
     """

@@ -1,19 +1,20 @@
-"""Redraws Figures 2 and 3 of the unitization paper: moments and shift of layers through training.
+"""Redraw Figures 2 and 3 of the unitization paper, about layers' moments and shift in training.
 
     python scripts/covariate_shift.py                                # digits, two minutes
     python scripts/covariate_shift.py --dataset mnist --data-dir DIR --epochs 200   # hours
 
-The paper's dense network has ten layers of 100 units and one layer of 8 units. The command trains
-the dense network with batch norm and with unitized batch norm, from the same weights. Networks
-normalize before the ReLU or after the ReLU. The learning rate is either constant, or divided by 5
-at 30, 60 and 80 % of the epochs. If the shift decreases, a run with a constant rate shows whether a
-smaller learning rate is the cause. After every epoch, the command measures the shift of two layers'
-outputs for test images, and the moments of the last layer's outputs for training images. Outputs
-are normalized in three ways: by statistics of the whole training set, by running averages, and by
-the statistics of each batch. For running averages and for batch statistics, the page also shows the
-shift that is measured while the weights are frozen, which is noise. OUT/index.html shows the
-results, and OUT/results.json has every number. OUT/runs has the finished networks. An interrupted
-run resumes after the last finished network. The command downloads nothing.
+The paper's dense network has ten layers of 100 units and one layer of 8 units. The script trains
+the dense network with batch norm and with unitized batch norm, from the same weights. Some networks
+normalize before the ReLU, and others after the ReLU. The learning rate is either constant, or
+divided by 5 at 30, 60 and 80 % of the epochs. If the shift decreases in a run with decreasing
+rates, a run with a constant rate shows whether the smaller learning rate is the cause. After every
+epoch, the script measures the shift of two layers' outputs for test images, and the moments of the
+last layer's outputs for training images. Outputs are normalized in three ways: by statistics of the
+whole training set, by running averages, and by the statistics of each batch. For running averages
+and for batch statistics, the page also shows the shift that is measured while the weights are
+frozen, which is noise. OUT/index.html shows the results, and OUT/results.json has every number.
+OUT/runs has the finished networks. An interrupted run resumes after the last finished network. The
+command downloads nothing.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports

@@ -1,14 +1,15 @@
-"""Compares the rankings of trained filters by l1 and l2 with the predictions of three models.
+"""Compare how l1 and l2 rank trained filters with what three probability models predict.
 
     python scripts/filter_models.py WEIGHTS...      # about a minute a network
 
-WEIGHTS are weight files that scripts/analyze.py can read. For each layer, the command fits the
+WEIGHTS are weight files that scripts/analyze.py can read. For each layer, the script fits the
 shape of the weights' distribution, the spread of the filters' scales and the effective dimension.
 From shape, spread and dimension, closed forms predict Spearman's correlation, Kendall's correlation
-and the overlap of the two rankings. For pairs of criteria, the page compares expected overlaps with
-differences of accuracies. The accuracies come from Table 4 of the pruning paper and from results of
-scripts/prune.py. OUT/index.html is the page, and OUT/results.json has every value. For the
-ResNet-20, the model of Gaussian filters predicts Spearman's correlation with an error of 0.068.
+and the overlap of the rankings by l1 and l2. For pairs of criteria, the page compares expected
+overlaps with differences between the accuracies after pruning. The accuracies come from Table 4 of
+the pruning paper and from results of scripts/prune.py. OUT/index.html is the page, and
+OUT/results.json has every value. For the ResNet-20, the model of Gaussian filters predicts
+Spearman's correlation with an error of 0.068.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports
@@ -66,9 +67,10 @@ def main(
 
 
 def kernels(path: Path) -> Mapping[str, "np.ndarray"]:
-    """The layers of a file that have enough filters for a ranking.
+    """The kernels of those layers of a weight file that have enough filters for a ranking.
 
-    The layers are the convolutions, or the dense layers of a network without convolutions.
+    The layers are the convolutions. If the network has no convolutions, the layers are its dense
+    layers.
     """
     import jax.numpy as jnp
     import numpy as np

@@ -1,13 +1,13 @@
-"""Finds settings of Table 3 of the pruning paper that make filters non-Gaussian.
+"""Find which settings in Table 3 of the pruning paper make trained filters non-Gaussian.
 
     python scripts/filter_settings.py            # 10 to 30 minutes of a core
 
 Each setting changes one part of the training: initialization, optimizer, regularization, learning
-rate, depth, width or length of training. Networks are trained on the embedded digits. All networks
-of a setting are trained as one program. OUT/index.html has tests and distances to Gaussian filters,
-before and after training, and OUT/results.json has all values. An interrupted run resumes after its
-last setting. Before training, filters from Kaiming's or Xavier's normal initialization should pass
-all tests.
+rate, depth, width or length of training. Networks are trained on scikit-learn's digits. All
+networks of a setting are trained at once, by one compiled function. OUT/index.html has tests and
+distances to Gaussian filters, before and after training, and OUT/results.json has all values. An
+interrupted run resumes after the last setting that was finished. Before training, filters from
+Kaiming's or Xavier's normal initialization should pass all tests.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports
@@ -24,7 +24,7 @@ from experiments.progress import progress_bar
 
 @checked
 def main(seeds: SeveralSeeds = 3, out: LocalPath = Path("out/filter_settings")) -> None:
-    """Train small networks under every setting, test their filters and write OUT/index.html.
+    """Train small networks with every setting, test their filters and write OUT/index.html.
 
     Args:
       seeds: The number of networks of each setting.

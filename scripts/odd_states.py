@@ -1,17 +1,19 @@
-"""Computes for which activations one sample becomes an odd point, much longer than all others.
+"""Compute for which activations one sample's vector becomes much longer than all others.
 
-The layers have infinite width, recentering, and one of eight activations.
+Such a sample is called an odd point. The layers have infinite width, recentering, and one of eight
+activations.
 
     python scripts/odd_states.py            # about 8 minutes of a busy core
 
-For each activation, the command computes how a layer maps the angle between two samples, the fixed
-point of the map, and the depth scale. For batches of 6, 7, 10 and 30 samples, the command computes
+For each activation, the script computes how a layer maps the angle between two samples, the fixed
+point of the map, and the depth scale. For batches of 6, 7, 10 and 30 samples, the script computes
 two Gram matrices that a layer does not change. The odd state has an odd point, and the symmetric
-state has equal norms and angles. The command also computes how fast deviations from each state
-grow. If the growth has a closed form or is a single integral, the command confirms the growth with
-50 digits. The command also draws networks of finite width for batches of 10 samples. OUT/index.html
-is the page, and OUT/results.json has every value. An interrupted run resumes after its last
-activation. The odd state of ReLU and 10 samples has norm ratio 7.41 and spectral radius 0.927.
+state has equal norms and angles. The script also computes how fast deviations from each state
+grow. If the growth has a closed form or is a single integral, the script also computes the growth
+with 50 digits, to confirm the result. The script also draws networks of finite width for batches
+of 10 samples. OUT/index.html is the page, and OUT/results.json has every value. An interrupted run
+resumes after the last activation that was finished. For ReLU and 10 samples, the odd state has norm
+ratio 7.41 and spectral radius 0.927.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports
@@ -29,7 +31,7 @@ from experiments.progress import progress_bar
 
 @checked
 def main(out: LocalPath = Path("out/odd_states")) -> None:
-    """Compute the states of all activations and write OUT/index.html.
+    """Compute the odd and symmetric states for all activations, and write OUT/index.html.
 
     Args:
       out: The folder for the page and its results.

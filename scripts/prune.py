@@ -9,13 +9,13 @@
         --exclude stem --repair least_squares
 
 All criteria start from the same trained weights, as in Table 4 of the pruning paper. RUN is the
-folder of a run of scripts/train.py with batch norm. The command does not prune unitized layers,
+folder of a run of scripts/train.py with batch norm. The script does not prune unitized layers,
 because their norm couples all channels of a layer. RUN may also be a weight file of a residual
 network for small images, with PyTorch's names conv1, bn1, layer1.0.conv1, .... The network of a
 weight file must have been trained on pixels that were standardized by ImageNet's means and standard
 deviations. Without RUN, residual networks are trained first, in OUT/run. OUT/index.html shows
-accuracies and costs, and OUT/results.json has all values. OUT/networks has the small networks,
-which `pruning.load_pruned` reads. An interrupted run resumes from its last checkpoint.
+accuracies and costs, and OUT/results.json has all values. OUT/networks has the pruned networks, and
+`pruning.load_pruned` reads them. An interrupted run resumes from its last checkpoint.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports
@@ -42,8 +42,8 @@ class Options:
     """The networks to prune, and how to prune them.
 
     Attributes:
-      run: The folder of a run of scripts/train.py, whose settings replace the training options, or
-        a weight file (.safetensors) of a network for the data set.
+      run: A weight file (.safetensors) of a network for the data set, or the folder of a run of
+        scripts/train.py. The settings of a run replace the training options.
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.
       data_dir: The folder that holds the data set in tensorflow-datasets' format; digits need none.
       epochs: The number of passes over the training images before pruning.
@@ -53,9 +53,9 @@ class Options:
       images: The largest number of training images.
       plan: How the networks are pruned.
       batch_sizes: The batch sizes at which networks are timed.
-      sensitivity: Whether the accuracy is also measured after channels of one layer at a time,
-        chosen by l2, are removed.
-      out: The folder for the page, its results and the small networks.
+      sensitivity: Whether to measure also, for each layer, the accuracy when channels of this layer
+        alone are removed. The criterion l2 selects these channels.
+      out: The folder for the page, its results and the pruned networks.
     """
 
     run: tyro.conf.Positional[LocalPath | None] = None
@@ -122,11 +122,11 @@ def choose(options: Options) -> tuple[Recipe, int, int | None]:
 
 
 def read(run: Path) -> tuple[Recipe, int, int | None]:
-    """From a run of scripts/train.py, the recipe and the numbers of networks and of images.
+    """The recipe, the number of networks and the number of images in a run of scripts/train.py.
 
     Raises:
       InputError: The folder is not a run, the seeds were trained as one program, the layers are
-        unitized, or the run started from another run's weights and is not complete.
+        unitized, or the run is incomplete and started from another run's weights.
     """
     from experiments.training.trained import read_recipe
 

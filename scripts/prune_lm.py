@@ -6,13 +6,13 @@
     python scripts/prune_lm.py MODEL_DIR --intermediate 2304 --score magnitude --repair none
 
 All layers lose the same numbers of key-value heads (with their query heads), of intermediate units,
-of experts, and of channels of the residual stream. Because all layers of the smaller model have
-equal widths, the class of the whole model in `transformers` also loads the smaller model in OUT.
-Norms are adapted to the new width. The command reads a text to choose the units that remain and to
-fit the remaining kernels. The last tenth of the text is held out. Without --maxtext, the memory
-holds only one layer at a time, the embedding, the output kernel, and the activations of the text.
-OUT/index.html shows what was removed, and the perplexity of held-out text before and after each
-stage. A model with 0.6 billion parameters takes some minutes on two cores.
+of experts, and of channels of the residual stream. Therefore all layers of the smaller model have
+equal widths, and the original model's class in `transformers` can load the smaller model from OUT.
+Norms are adapted to the new width of the residual stream. The script reads a text to choose the
+units that remain and to fit the remaining kernels. The last tenth of the text is held out. Without
+--maxtext, the memory holds only one layer at a time, the embedding, the output kernel, and the
+activations of the text. OUT/index.html shows what was removed, and the perplexity of held-out text
+before and after each stage. A model with 0.6 billion parameters takes some minutes on two cores.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports
@@ -43,20 +43,22 @@ Unit = Literal["heads", "intermediate", "hidden", "experts"]
 
 @dataclass(frozen=True)
 class Amounts:
-    """How much of each kind of units remains.
+    """How many units of each kind remain in the pruned model.
 
     Attributes:
       keep: The largest share of the model's parameters that remains.
       parameters: The largest number of parameters that remain, such as 500M or 0.5B.
-      gigabytes: The largest number of gigabytes that a pass over --length tokens, in bfloat16,
-        reads from and writes to the memory of --target.
-      target: The chip for which the traffic of --gigabytes is compiled.
+      gigabytes: The largest memory traffic, in gigabytes, that a forward pass over --length tokens
+        in bfloat16 may have on the chip --target. Traffic counts reads and writes.
+      target: The chip for which the model is compiled, to compute the memory traffic for
+        --gigabytes.
       layers: The number of layers that remain.
       heads: The number of query heads that remain in each layer.
       intermediate: The number of hidden units that remain in each perceptron.
       hidden: The number of channels that remain in the residual stream.
       experts: The number of experts that remain in each mixture.
-      units: The kinds of units that a budget removes; each kind loses about the same share.
+      units: The kinds of units that are removed to meet a budget; each kind loses approximately the
+        same share.
       round_to: Widths that are chosen for a budget are multiples of this number.
     """
 
@@ -81,13 +83,13 @@ class Options:
       model: The folder of the model.
       amounts: How much of the model remains.
       text: A text file, or a .npy file of token numbers.
-      score: The score that decides which units remain. With --repair none, magnitude and random
-        need no text; with --layers, only random needs no text.
+      score: The score by which the remaining units are selected. With --repair none, the scores
+        magnitude and random need no text; with --layers, only the score random needs no text.
       repair: Whether the remaining kernels are fitted to the text by least squares.
       sequences: The number of text pieces used to score units and to repair kernels.
       length: The number of tokens in a piece.
       held_out: The number of pieces of the text's last tenth on which the perplexity is measured.
-      seed: The seed of the choice of text pieces and of the random score.
+      seed: The seed for drawing the text pieces and the random scores.
       maxtext: Whether the model is also written to OUT/maxtext, an Orbax checkpoint for MaxText;
         this works only for Qwen 2 and 3.
       out: The folder for the smaller model, its page and results.json.

@@ -1,18 +1,18 @@
-"""Repair pruned networks without gradient steps, and measure their accuracy for each criterion.
+"""Repair pruned networks without gradient steps, and measure accuracies for each criterion.
 
     python scripts/repair.py                     # about two minutes of a core
     python scripts/repair.py resnet20 --weights resnet20.safetensors --data-dir DIR
     python scripts/repair.py recalibration --weights resnet20.safetensors --data-dir DIR
 
-The experiment digits repairs perceptrons and convolutional networks on the embedded digits
+The experiment digits repairs perceptrons and convolutional networks on scikit-learn's digits
 (OUT/digits.json). The experiment resnet20 repairs a ResNet-20 that was trained on CIFAR-10
 (OUT/resnet20.json). The weight file of the ResNet-20 has PyTorch's names. All repairs are repeated
 with several sets of training images; the repairs with one set take 8 to 18 minutes of a core. The
-experiment recalibration recomputes the statistics of the unpruned network from images that differ
-from the training images (OUT/recalibration.json). If OUT has digits.json and resnet20.json,
-OUT/index.html shows the results of both files. A perceptron that loses half of its channels and is
-repaired by least squares has an accuracy of 97 %. An interrupted run of resnet20 resumes after its
-last row.
+experiment recalibration takes the unpruned network and recomputes its batch-norm statistics from
+images that differ from the training images (OUT/recalibration.json). If OUT has digits.json and
+resnet20.json, OUT/index.html shows the results of both files. A perceptron that loses half of its
+channels and is repaired by least squares has an accuracy of 97 %. An interrupted run of resnet20
+resumes after the last row that was saved.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports
@@ -44,7 +44,7 @@ class Options:
         and of 25.
       test: The number of CIFAR-10's test images; digits always uses all its test images.
       batch: The number of images in a batch for the repair.
-      draws: The number of draws of training images; each draw has other images.
+      draws: The number of sets of training images that are drawn; each set has different images.
       ratios: The shares of the channels that are removed.
       out: The folder for the results and their page.
     """
@@ -77,7 +77,7 @@ def main(options: Flat[Options]) -> None:
 
 
 def check_images(options: Options) -> None:
-    """Refuse a number of training images that does not fill all batches."""
+    """Raise InputError if the training images do not fill all batches."""
     from experiments.measures.repair_images import STEP
 
     if options.images % options.batch or options.images % STEP:
@@ -119,7 +119,7 @@ def measure(options: Options) -> None:
 
 
 def write_page(out: Path) -> None:
-    """Write the page of the networks on digits and of the ResNet-20, if both results exist."""
+    """Write the page if the results of both experiments, digits and resnet20, exist."""
     digits, resnet = (
         files.read_json(out / f"{name}.json", dict) for name in ("digits", "resnet20")
     )

@@ -3,10 +3,10 @@
     python scripts/reproduce.py                       # digits, 3 to 5 minutes on 2 cores
     python scripts/reproduce.py --dataset fashion_mnist --data-dir DIR --epochs 1
 
-OUT/report/index.html is the page, and OUT/report/results.json has its results. On the digits, the
-networks of both normalizations reach a test accuracy of about 98 %. An interrupted run resumes from
-its last checkpoint when it is started again, and ends with the same results. The command downloads
-nothing.
+OUT/report/index.html is the page, and OUT/report/results.json has the page's numbers. On the
+digits, networks with batch norm and networks with unitized batch norm both reach a test accuracy of
+about 98 %. An interrupted run resumes from its last checkpoint when it is started again, and ends
+with the same results. The script downloads nothing.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports
@@ -59,7 +59,7 @@ def main(
 
 
 def summarize(results: dict) -> None:
-    """Print the accuracies and the verdicts on the claims."""
+    """Print the accuracy of each normalization, and the verdict on each claim."""
     for name in ("batch_norm", "unitized"):
         accuracy = results["training"][name]["accuracy"]
         error = "one seed" if accuracy["stderr"] is None else f"± {100 * accuracy['stderr']:.2f}"

@@ -1,15 +1,15 @@
-"""Computes Figures 2 to 8 of Nachum et al. and the network of the Discussion, on one page.
+"""Compute Figures 2 to 8 of Nachum et al. and the network of their Discussion, on one page.
 
     python scripts/reproduce_geometry.py --data-dir DIR     # about 15 minutes on 2 cores
 
 The networks of Figure 2 are trained on Fashion-MNIST in DIR, in tensorflow-datasets' format.
-Without DIR, the embedded digits replace Fashion-MNIST. By default, Figure 2 has 5 depths up to 33
+Without DIR, scikit-learn's digits replace Fashion-MNIST. By default, Figure 2 has 5 depths up to 33
 hidden layers, 1,000 steps and 2 runs. With `--figure-2 tenth`, Figure 2 has all 17 depths of the
 paper, a tenth of the paper's steps (3,510) and 5 runs. The figure then takes about two hours of a
 core. With `--figure-2 full`, Figure 2 has the paper's 17 depths, 35,100 steps and 3 runs.
-OUT/index.html is the page, and OUT/results.json has its results. At infinite width, the angle
-between two samples that are not odd should remain at 10.4 degrees. An interrupted run resumes after
-the last network of Figure 2. The command downloads nothing.
+OUT/index.html is the page, and OUT/results.json has the page's numbers. At infinite width, the
+angle between two samples should remain at 10.4 degrees if neither sample is the odd point. An
+interrupted run resumes after the last network of Figure 2. The script downloads nothing.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports
@@ -40,8 +40,8 @@ def main(
     Args:
       data_dir: The folder with Fashion-MNIST in tensorflow-datasets' format; without it, digits are
         used.
-      figure_2: The depths, steps and runs of Figure 2. "full" takes the paper's depths, steps and
-        runs, which take days on a CPU; "tenth" has a tenth of the steps and more runs.
+      figure_2: The depths, steps and runs of Figure 2. "full" uses the paper's depths, steps and
+        runs, and takes days on a CPU. "tenth" uses a tenth of the steps, and more runs than "full".
       seed: The seed of all figures except Figure 2, whose runs have the seeds 0, 1, ….
       out: The folder for the page and its results.
     """
@@ -57,7 +57,7 @@ def main(
 
 
 def measure(images: "Images", figure_2: str, seed: int, path: Path) -> dict[str, Any]:
-    """The numbers of all figures."""
+    """Compute the numbers that all figures show."""
     import geometry
     from experiments.measures import depth, geometry_figures
 

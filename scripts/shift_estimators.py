@@ -1,15 +1,15 @@
-"""Measures the errors of four estimates of the earth mover distance for known distances.
+"""Measure the errors of four estimates of the earth mover distance where the distance is known.
 
     python scripts/shift_estimators.py           # about ten minutes on 2 cores
 
 The distances are known for shifted Gaussians, for Gaussians of two scales, and for the example of
-the unitization paper whose distance has no bound. Outputs of a real layer before and after an epoch
-on the digits are also compared. For a real layer, the exact distance between the test samples
-replaces the unknown distance. All estimates use 500 test samples, and the two critics are trained
-on 2,000 other samples. The samples differ for every seed. The command writes OUT and prints a table
-of relative errors, (estimate − distance) / distance, as mean ± standard deviation over seeds. For
-Algorithm 3, the table shows the ratio estimate / distance, because the estimates are too small by
-orders of magnitude.
+the unitization paper whose distance has no bound. The script also estimates how far one epoch of
+training on the digits moves the outputs of a real layer. Because this distance is unknown, the
+exact distance between the test samples replaces it. All estimates use 500 test samples, and the two
+critics are trained on 2,000 other samples. The samples differ for every seed. The script writes OUT
+and prints a table of relative errors, (estimate − distance) / distance, as mean ± standard
+deviation over seeds. For Algorithm 3, the table shows the ratio estimate / distance, because
+Algorithm 3's estimates are orders of magnitude smaller than the distance.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports
@@ -30,10 +30,10 @@ def main(
     steps: Positive = 1500,
     out: Location = Path("out/shift_estimators/results.json"),
 ) -> None:
-    """Measure bias and spread of four estimates: critic, certified critic, slices, exact distance.
+    """Measure the bias and spread of four estimates of the earth mover distance.
 
     Args:
-      seeds: The number of independent samples and initializations.
+      seeds: The number of repetitions, each with independent samples and critics' initial weights.
       steps: The number of training steps of both critics; the paper trains for 1,500 steps.
       out: The file for the results; only one run at a time may use its folder.
     """
@@ -63,7 +63,7 @@ def show(results: list[dict], seeds: int) -> None:
 
 
 def row(result: dict) -> list[str]:
-    """The cells of the row of a pair: its name, its distance and the errors of the estimates."""
+    """The table cells for one pair: its name, its distance and the errors of the estimates."""
     *estimates, critic = result["estimates"].values()
     cells = [f"{e['bias']:+.3f} ± {e['spread']:.3f}" for e in estimates]
     return [result["name"], f"{result['distance']:.3f}", *cells, f"{1 + critic['bias']:.1e} × W₁"]

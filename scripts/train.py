@@ -4,7 +4,7 @@
     python scripts/train.py cifar10-resnet20 --normalization unitized --data-dir DIR
     python scripts/train.py [cifar10-resnet20] --help    # all presets, or all options of one
 
-The command writes settings, metrics (seed-0/metrics.jsonl and TensorBoard events) and checkpoints
+The script writes settings, metrics (seed-0/metrics.jsonl and TensorBoard events) and checkpoints
 to OUT, and at the end results.json and a page. An interrupted run resumes when it is started again,
 and ends with the same results.
 """
@@ -31,21 +31,21 @@ from experiments.training import checks
 
 @dataclass(frozen=True)
 class Options:
-    """How to run a recipe; only fake_data and init_from change results by more than rounding.
+    """How a recipe is run; only fake_data and init_from change the results by more than rounding.
 
     Attributes:
-      data_dir: The folder of the data set in tensorflow-datasets' format, also gs:// or s3://;
+      data_dir: The folder (also gs:// or s3://) of the data set in tensorflow-datasets' format;
         digits need none.
-      fake_data: Whether to measure the speed on noise of the data set's shape, 20 batches an epoch.
+      fake_data: Whether to measure the speed on random images; an epoch then has 20 batches.
       seeds: The number of networks, which have the seeds 0, 1, …
-      vmap_seeds: Whether all seeds are trained as one program. With auto, only seeds of the mlp are
-        trained as one program, because only the mlp then trains faster.
+      vmap_seeds: Whether all seeds are trained as one program. With auto, only the seeds of an mlp
+        are, because only an mlp trains faster as one program.
       devices: The number of devices of the mesh; by default all devices.
       shard_state: Whether parameters and optimizer state are sharded over the devices.
       remat: Whether blocks are recomputed in the backward pass, which saves memory and takes time.
         On a CPU, XLA ignores this option.
-      microbatches: The number of parts in which a step is computed, with statistics of the whole
-        batch. A larger number needs less memory and more time.
+      microbatches: The number of parts of a batch that run one after another, with statistics of
+        the whole batch. A larger number needs less memory and more time.
       evaluations: Evaluations on ImageNet after training: crops (42 of an image, at five scales),
         whole (whole images) or center (one crop).
       workers: The number of processes that read and crop ImageNet; by default one for each core.
@@ -54,9 +54,9 @@ class Options:
       process: The number of this process, counted from 0; auto finds this number.
       heartbeat: If a process is silent for this number of seconds, all other processes end.
       axis_type: Whether XLA (auto) or JAX (explicit) propagates shardings.
-      compile_for: Chips that need not be attached, such as v5e:16x16 or h100. The command only
+      compile_for: Chips that need not be attached, such as v5e:16x16 or h100. The script only
         compiles a training step for these chips, and prints memory and traffic.
-      init_from: A run of the same network, from whose newest weights the training starts.
+      init_from: A run of the same network. Training starts from the run's newest weights.
       evaluate_only: Whether to train nothing, and only evaluate the newest checkpoint of each seed
         in OUT. Give the preset and the normalization of the run; other settings are read from OUT.
       log_every: The number of steps between two lines with the loss in seed-0/steps.jsonl.
@@ -88,7 +88,7 @@ class Options:
 
 
 def main(recipe: Recipe, options: Options) -> None:
-    """Train a recipe for every seed, write OUT and print the accuracies."""
+    """Train a network by a recipe for every seed, write OUT and print the accuracies."""
     cli.check_start()
     check(recipe, options)
     from jax.sharding import AxisType
@@ -133,7 +133,7 @@ def main(recipe: Recipe, options: Options) -> None:
 
 
 def check(recipe: Recipe, options: Options) -> None:
-    """Refuse a recipe or options that are out of range; the error names the option."""
+    """Raise an error that names the option if a recipe's value or an option is out of range."""
     recipes.check(recipe)
     check_ranges(options)
     checks.check_processes(options.coordinator, options.processes, options.process)
@@ -146,7 +146,7 @@ def check(recipe: Recipe, options: Options) -> None:
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments that follow the preset on the command line."""
+    """The command-line arguments that follow the name of the preset."""
 
     recipe: tyro.conf.OmitArgPrefixes[Recipe]
     run: tyro.conf.OmitArgPrefixes[Options] = field(default_factory=Options)

@@ -6,8 +6,8 @@
 The model has the architecture of Qwen 3 and two million parameters; its tokens are bytes. The model
 is trained on the sources of this interpreter's standard library and the topics of `help()`; every
 twentieth document is held out. `prune_lm.py`, `compare_lm.py` and unchanged `transformers` can read
-OUT/model. OUT/results.json has the losses and the perplexity of a held-out byte. An interrupted run
-resumes from its last checkpoint.
+OUT/model. OUT/results.json has the losses, and the perplexity per byte of held-out text. An
+interrupted run resumes from its last checkpoint.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports

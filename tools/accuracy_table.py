@@ -15,10 +15,11 @@ NAMES = {
 
 
 def lines(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
-    """A row for each normalization: all accuracies, their mean, and the difference from batch norm.
+    """Yield a table row for each normalization, with accuracies and the difference from batch norm.
 
     Args:
-      results: The contents of results.json for each normalization; all have the same seeds.
+      results: For each normalization, the contents of its results.json. All normalizations must
+        have the same seeds.
     """
     found = {name: [100 * run[-1]["accuracy"] for run in r["seeds"]] for name, r in results.items()}
     seeds = len(found["batch_norm"])

@@ -40,7 +40,7 @@ WHY = {
 
 
 class Cut(NamedTuple):
-    """A pruned architecture: its error, and whether it needs a program from `resized`."""
+    """A pruned architecture: its error, its parameters, and whether it only runs by `resized`."""
 
     error: float
     resizes: bool
@@ -92,7 +92,7 @@ def size(tree: Any) -> int:
 
 
 def _channels(model: Architecture) -> tuple[int, int]:
-    """The numbers of removable and of all output channels in arrays with two or more axes."""
+    """In parameters with two or more axes, the numbers of removable and of all output channels."""
     groups = coupled_channels(model.apply, model.params, *model.inputs)
     leaves = [np.shape(leaf) for leaf in jax.tree.leaves(model.params)]
     total = sum(shape[model.outputs] for shape in leaves if len(shape) > 1)
@@ -112,7 +112,7 @@ BESIDE = ("add", "dot_general")
 
 
 def stays(model: Architecture, *, resize: bool = False) -> str:
-    """The reasons why channels cannot be removed, each with the primitive and its lines of code."""
+    """The reasons why channels cannot be removed, with the JAX primitives and their code lines."""
     places: dict[str, dict[str, None]] = {}
     for report in pinning(model.apply, model.params, *model.inputs, resize=resize):
         if report.primitive in BESIDE:

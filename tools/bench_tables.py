@@ -16,7 +16,7 @@ TIMES = (
 
 
 def tables(found: dict[str, Any], subject: str, titles: str) -> str:
-    """How a file was measured, and the tables of the groups whose titles begin with `titles`.
+    """The tables of the groups whose titles begin with `titles`, and a text about the measurement.
 
     All groups of layers share one table; every other group has its own table.
     """
@@ -47,7 +47,7 @@ def heading(title: str) -> str:
 
 
 def pairs(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """A row for each comparison; for pruned networks, with the share of the ideal speed-up."""
+    """A row for each compared pair; pruned networks also show the share of the ideal speed-up."""
     ideals = [IDEAL.search(row["name"]) for row in rows]
     shares = all(ideals)
     share = " share of the ideal speed-up |" if shares else ""
@@ -84,13 +84,13 @@ def layers(groups: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
 
 
 def _layer(row: dict[str, Any]) -> tuple[str, str]:
-    """The layer and the input shape that the name of a row contains."""
+    """The layer's name and the input shape, read from the name of a table row."""
     layer, shape = LAYER.fullmatch(row["name"]).groups()  # pyright: ignore[reportOptionalMemberAccess]
     return layer, shape
 
 
 def ratio(row: dict[str, Any]) -> str:
-    """The ratio and its quartiles."""
+    """The cell of a row with the ratio of times and its quartiles."""
     middle, low, high = map(_share, (row["ratio"], *row["quartiles"]))
     return f"{middle} ({low} to {high})"
 

@@ -1,4 +1,4 @@
-"""Loads hostile weight files in processes with limited memory and time, and measures each load.
+"""Load hostile weight files in processes with limited memory and time, and measure each load.
 
     python -m tools.bounded_loads --mutated 2000 --seed 0
 
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     said: str  # the message of the loader; empty if the file was loaded
 
     def fault(self) -> str:
-        """The rule that the load breaks, or an empty text if it breaks none."""
+        """The rule that the load breaks, or an empty text if the load breaks no rule."""
         if self.seconds > SECONDS:
             return "too slow"
         if self.memory > MEMORY + TIMES * self.size or "MemoryError" in self.said:
@@ -102,7 +102,11 @@ def measure(path: Path, size: int) -> Outcome:
 
 
 def attempted(path: Path, size: int) -> tuple[float, int, str]:
-    """Seconds, bytes and message of one load, in a process with higher limits than a load has."""
+    """Load a file in this process, and return the CPU seconds, the bytes and the error message.
+
+    The limits of this process are higher than the limits for a load, so that a load that exceeds
+    its limits is still measured.
+    """
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_CPU, (5, 5))
     space = memory("VmSize") + 2 * (MEMORY + TIMES * size)

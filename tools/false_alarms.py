@@ -1,12 +1,12 @@
-"""Counts how often true claims are rejected by chance, over many keys.
+"""Run the random checks with many keys, and count how often true claims are rejected by chance.
 
     python -m tools.false_alarms --keys 200 --precision 2 --processes 2
 
-For each key, all checks that draw random numbers run once and are decided together. At most one run
-in 500 may reject a true statement (`geometry.claims.LEVEL`). A wrong prediction with a small error
-may pass every run, but the error shifts the z-score at every key. Therefore the tool also tests the
-mean z-score of each check over all keys, corrected for the number of checks. The last line is one
-JSON object.
+For each key, all checks that draw random numbers run once, and one multiple test gives all their
+verdicts. At most one run in 500 may reject a true statement (`geometry.claims.LEVEL`). A prediction
+with a small error can pass the check at every key, although the error shifts each z-score.
+Therefore the tool also tests whether the mean z-score of each check over all keys is zero, with a
+correction for the number of checks. The last line is one JSON object.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from geometry.claims._types import MUST_FAIL
 
 
 def draw_checks(of: Iterable[Claim]) -> list[Claim]:
-    """The claims with only those checks that draw random numbers."""
+    """The claims without the checks that draw no random numbers; claims left empty are omitted."""
     trimmed = (
         replace(claim, checks=tuple(part for part in claim.checks if isinstance(part, Sampled)))
         for claim in of
@@ -41,7 +41,7 @@ def draw_checks(of: Iterable[Claim]) -> list[Claim]:
 
 
 class Run(NamedTuple):
-    """The true statements that a run rejected, and the z-scores of checks of exact equality."""
+    """The true statements that a run rejected, and the z-scores of its checks of exact equality."""
 
     rejected: list[str]
     z: dict[str, float]
@@ -58,7 +58,7 @@ def run(seed: int, precision: float) -> Run:
 
 
 def false_alarms(seeds: Iterable[int], precision: float, processes: int) -> dict[str, Any]:
-    """The runs that rejected a true statement, and the checks whose mean z-score is far from 0."""
+    """The seeds that rejected a true statement, and the checks whose mean z-score is far from 0."""
     seeds = list(seeds)
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         one = partial(run, precision=precision)
@@ -82,12 +82,12 @@ def _true_statements(verdicts: Iterable[claims.Verdict]) -> dict[str, Finding]:
 
 
 def _is_exact(part: Check) -> bool:
-    """Whether a check is an equality without slack, so that its mean z-score should be 0."""
+    """Whether a check tests an equality without tolerance, so that its mean z-score should be 0."""
     return isinstance(part, Sampled) and part.side == "=" and not claims.number(part.within)
 
 
 def _off(z_scores: dict[str, list[float]]) -> dict[str, float]:
-    """For checks whose mean z-score over n keys differs significantly from 0: √n times the mean."""
+    """√n times the mean z-score over n keys, for checks whose mean differs significantly from 0."""
     means = {
         name: math.fsum(z) / math.sqrt(len(z))
         for name, z in z_scores.items()

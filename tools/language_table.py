@@ -7,7 +7,7 @@ PLAIN = {"none": "no repair", "least squares": "repaired"}
 
 
 def lines(results: dict[str, Any]) -> Iterator[str]:
-    """A row for each removed share and score, and a column for each repair."""
+    """Yield the table: a row for each remaining share and score, and a column for each repair."""
     repairs = list(dict.fromkeys(row["repair"] for row in results["rows"]))
     yield "| remaining parameters | score | " + " | ".join(map(heading, repairs)) + " |"
     yield "| --- " * (2 + len(repairs)) + "|"
@@ -28,7 +28,7 @@ def heading(repair: str) -> str:
 
 
 def cell(row: dict[str, Any] | None) -> str:
-    """A mean, with its standard error if the random draws gave different values."""
+    """The mean perplexity, with its standard error if the random draws gave different values."""
     if row is None:
         return ""
     error = row["stderr"]

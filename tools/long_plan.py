@@ -1,8 +1,8 @@
-"""The networks of the papers' tables and figures whose training takes hours, in training order.
+"""Networks of the papers' tables and figures that train for hours, and their training order.
 
-For tables, the first seeds of all networks are trained before any second seed, so that results are
-useful whenever the run stops. Networks with batches of two images are trained last, with all their
-seeds.
+For tables, the first seeds of all networks are trained before any second seed, so that the results
+are useful even if the training stops early. Networks with batches of two images are trained last,
+with all their seeds.
 """
 
 import itertools
@@ -15,15 +15,15 @@ GROUPS = (1, 2, 4, 8, 16)
 
 
 class Network(NamedTuple):
-    """The command that trains a network of a table, or all networks of a figure.
+    """A network of a table, or all networks of a figure, with the command that trains it.
 
     Attributes:
       name: Name of the folder and of the file of results.
       shows: The table or the figure, and the part that the network reproduces.
-      command: A command of `scripts`, to which --seeds, --data-dir and --out are added. The word
-        RUN is replaced by the folder of the network `after`.
+      command: The script in `scripts` and its options; --seeds, --data-dir and --out are added. The
+        word RUN is replaced by the folder of the network `after`.
       printed: The number that the paper prints.
-      measured: Function of results.json that returns our number as a text.
+      measured: Function that takes the contents of results.json and returns our number as a text.
       dataset: Data set of the network.
       runs: The paper's number of seeds; 0 if the command sets the number itself.
       hours: Hours for one seed on two cores; None if an accelerator is needed.
@@ -51,7 +51,7 @@ class Job(NamedTuple):
 
 
 def share(value: dict[str, Any], unit: str = "%") -> str:
-    """A mean in percent, or a difference in points, with its standard error."""
+    """A mean in percent, or a difference in percentage points, with its standard error."""
     error = "" if value["stderr"] is None else f" ± {100 * value['stderr']:.2f}"
     return f"{100 * value['mean']:.2f}{error} {unit}"
 
@@ -62,7 +62,7 @@ def accuracy(results: dict[str, Any]) -> str:
 
 
 def spread(results: dict[str, Any]) -> str:
-    """The range of accuracies over pruning criteria, before and after fine-tuning."""
+    """The difference between the best and worst criterion's accuracy, pruned and fine-tuned."""
     found = results["accuracy"]["spread"]
     return ", ".join(
         f"{share(found[stage], 'points')} {stage}" for stage in ("pruned", "fine-tuned")
@@ -70,7 +70,7 @@ def spread(results: dict[str, Any]) -> str:
 
 
 def movement(results: dict[str, Any]) -> str:
-    """The change of moments in an epoch, with statistics of the whole training set."""
+    """The change of each moment during an epoch, if layers use statistics of the whole set."""
 
     def moved(record: dict[str, Any], normalization: str) -> str:
         value = record[normalization]
@@ -84,7 +84,7 @@ def movement(results: dict[str, Any]) -> str:
 
 
 def deepest(results: dict[str, Any]) -> str:
-    """Accuracies and ranks of the deepest networks, for each initialization."""
+    """The accuracies and ranks of the deepest networks of Figure 2, for each initialization."""
     figure = results["figure_2"]
     parts = []
     for start in ("default", "he", "batch_norm", "batch_norm_sgd"):
@@ -190,7 +190,7 @@ MICRO = _table_4()
 
 
 def jobs(*, accelerated: bool) -> list[Job]:
-    """All trainings in order; networks with batches of two images come last and take days.
+    """All training jobs in order; networks with batches of two images come last and take days.
 
     On a CPU, figures come first, because a CPU can train few of the tables' networks. With an
     accelerator, figures come after the tables.

@@ -1,9 +1,9 @@
-"""Makes docs/_static/math.woff, the font of formulas, from Latin Modern Math.
+"""Make docs/_static/math.woff, the font for formulas, from Latin Modern Math.
 
-Run `python -m tools.math_font latinmodern-math.otf`. Debian's package fonts-lmodern has
-`latinmodern-math.otf`. The font's MATH table tells browsers how to draw tall parentheses, bars and
-hats. The new font has the letters and signs of `CHARACTERS` in all their sizes. The new font has a
-new name, as the licence of the original font requests (docs/_static/math.txt).
+Run `python -m tools.math_font latinmodern-math.otf`. Debian's package fonts-lmodern contains the
+file `latinmodern-math.otf`. The font's MATH table tells browsers how to draw tall parentheses, bars
+and hats. The new font has the letters and signs of `CHARACTERS` in all their sizes. The new font
+has a new name, as the licence of the original font requests (docs/_static/math.txt).
 """
 
 import sys

@@ -1,17 +1,18 @@
-"""Plants small mistakes in the code and reports which of them the tests notice.
+"""Plant small mistakes in the code, and report which mistakes the tests notice.
 
     python -m tools.mutants --package pruning --count 50
     python -m tools.mutants --list tools/mistakes/pruning.toml
 
-A mutant is one change, chosen by a seed: another operator, comparison, axis or constant, a negated
-condition, a dropped guard, exchanged arguments, or a removed call. A list has mistakes that a
-person thought of, as pieces of text and their replacements. The tool plants each mistake in a copy
-of the code. A fork of this process, which has loaded JAX, runs tests in the copy until one test
-fails. Tests that ran the changed line in the last `make coverage` run first. Then come the
-test file with the module's name, the test files that name the module's definitions most often, and
-the module's doctests. A test that fails on the changed code also runs on the unchanged code. If the
-test also fails on the unchanged code, the mutant is not counted. The exit status is 0 even if tests
-do not notice a mistake.
+A mutant is the code with one random change. The change replaces an operator, a comparison, an axis
+or a constant, negates a condition, drops a guard, exchanges arguments, or removes a function call.
+A list has mistakes that a person thought of; each mistake is a piece of text and its replacement.
+The tool plants each mistake in a copy of the code. A fork of this process, which has loaded JAX,
+runs tests in the copy until one test fails. Tests that ran the changed line in the last `make
+coverage` run first. The next tests are those in the test file with the module's name, then those in
+the test files that name the module's definitions most often, and then the module's doctests. A test
+that fails on the changed code also runs on the unchanged code. If the test also fails on the
+unchanged code, the mutant is not counted. The exit status is 0 even if tests do not notice a
+mistake.
 """
 
 import argparse
@@ -100,7 +101,7 @@ class Mutant(NamedTuple):
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
-    """All mutants of one module."""
+    """Yield all mutants of one module: each is the module's source with one small mistake."""
     source = path.read_bytes()
     starts = [0, *accumulate(len(line) for line in source.splitlines(keepends=True))]
     tree = ast.parse(source)
@@ -171,7 +172,7 @@ def _without_effect(tree: ast.Module) -> set[int]:
 
 
 def listed(path: Path) -> list[Mutant]:
-    """The mistakes in a TOML file, each of which replaces a text that occurs once in a module.
+    """The mistakes listed in a TOML file; each replaces a text that occurs once in a module.
 
     If the module does not contain the text exactly once, the mistake is left out and reported.
     """
@@ -191,12 +192,12 @@ def listed(path: Path) -> list[Mutant]:
 
 
 def files_of_tests(path: Path) -> list[Path]:
-    """Test files that name a module's definitions, and the module with its doctests.
+    """The test files that name a module's definitions, and the module itself for its doctests.
 
     First comes the test file with the name of the module. Other test files of the module's package
     follow, in decreasing order of how often they name the module's definitions. Test files of other
-    packages come last. For a module of `scripts`, the test files of commands take the place of the
-    doctests.
+    packages come last. For a module of `scripts`, the list ends with the test files of the scripts
+    that import it, instead of the module itself.
     """
     tree = ast.parse(path.read_bytes())
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
@@ -216,7 +217,7 @@ def files_of_tests(path: Path) -> list[Path]:
 
 
 def files_of_commands(path: Path) -> list[Path]:
-    """The test files of all commands that import the module `path`, directly or indirectly."""
+    """The test files of all scripts that import the module `path`, directly or indirectly."""
     imported = {path: set(imports(path)) for path in FOLDERS["scripts"].rglob("*.py")}
     reached = {}
     for command in FOLDERS["scripts"].glob("*.py"):
@@ -250,12 +251,12 @@ def record(path: Path) -> CoverageData | None:
 
 
 def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
-    """The tests that should notice a mutant: tests that run its line, then whole test files.
+    """The tests that should notice a mutant: tests that ran the changed line, then whole files.
 
-    The test files of the module are added as a whole. If an earlier test has compiled a program, a
-    later test with the same program does not run the program's lines, so the record does not name
-    the later test. For the claims of a paper, the test of the recorded outcomes comes first, and no
-    whole test files are run.
+    The test files of the module are added as a whole. JAX runs the Python lines of a function only
+    when it compiles the function. If an earlier test has compiled the same function, the record
+    does not name the later test. For the claims of a paper, the test of the recorded outcomes comes
+    first, and no whole test files are run.
     """
     own = [str(path.relative_to(ROOT)) for path in files_of_tests(mutant.path)]
     name = mutant.path.relative_to(ROOT)
@@ -277,7 +278,7 @@ def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
 
 
 def outcome(mutant: Mutant, tests: list[str], limit: float) -> str:
-    """The result of the tests: "noticed", "too slow" (counts as noticed), or one of `UNNOTICED`.
+    """Whether tests notice a mutant: "noticed", "too slow" (also noticed), or one of `UNNOTICED`.
 
     If the failed test also fails on the unchanged code, the result is "not counted".
     """
@@ -293,14 +294,14 @@ def outcome(mutant: Mutant, tests: list[str], limit: float) -> str:
 
 @cache
 def _unchanged(path: Path, tests: tuple[str, ...], limit: float, last: str) -> str:
-    """The outcome of a test on the unchanged code."""
+    """The outcome of the test `last` if the code is unchanged."""
     return try_module(path, path.read_text(encoding="utf-8"), [*tests], limit, only=last)[0]
 
 
 def try_module(
     path: Path, source: str, tests: list[str], limit: float, *, only: str | None = None
 ) -> tuple[str, str]:
-    """The outcome of `tests` if a module has this `source`, and the last test that began.
+    """The outcome of `tests` if the module `path` has this `source`, and the last test that began.
 
     With `only`, all tests are collected, but only the named test runs. If `only` is an empty text,
     no test runs.
@@ -348,7 +349,7 @@ def copy_code(folder: Path) -> None:
 
 
 class Begun:
-    """A plugin of pytest that chooses tests, and records the last test that began.
+    """A pytest plugin that selects tests, and records the last test that began.
 
     A slow test runs only if its own name is given; the name of its file does not suffice.
     """
@@ -472,10 +473,10 @@ def provenance(has_lines: bool) -> dict[str, Any]:
 
 @cache
 def environment() -> dict[str, Any]:
-    """Versions, device and commit, as reported by another process.
+    """The versions, the device and the commit, found by another process.
 
-    JAX starts threads when a program asks for its devices. A process with JAX's threads cannot be
-    forked, because its children would wait for locks that no thread releases.
+    JAX starts threads when its devices are first listed. A process with such threads must not be
+    forked, because the forked process would wait forever for locks that the missing threads held.
     """
     ask = "import json; from experiments import cli; print(json.dumps(cli.environment()))"
     command, paths = (
@@ -490,7 +491,7 @@ def environment() -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]], column: str) -> Table:
-    """A table of outcomes by package or by kind of mistake, without the "not counted" mutants."""
+    """A table that counts outcomes by package or kind of mistake, without "not counted" mutants."""
     table = Table(column, "planted", "noticed", "survived", title="Mutants")
     rows = [row for row in rows if row["outcome"] != UNCOUNTED]
     planted = Counter(row[column] for row in rows)

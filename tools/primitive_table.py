@@ -1,4 +1,4 @@
-"""The table of primitives in docs/programs.md, made from the rows of `RULES`.
+"""The table of JAX primitives in docs/programs.md, made from the entries of `RULES`.
 
 `python -m tools.tables` writes the table.
 """

@@ -1,16 +1,17 @@
-"""Kills a command at random moments, resumes it, and compares its results with an undisturbed run.
+"""Kill a script at random times, resume it, and compare its results with an undisturbed run.
 
     python -m tools.random_kills FOLDER --kills 300                  # train.py
     python -m tools.random_kills FOLDER --command prune --kills 30
 
-A chain is one run that is killed up to ten times by SIGKILL, SIGTERM or SIGINT, and then runs to
-its end. About every fourth signal comes while a file or a checkpoint is being written. The results,
-the metrics (except times) and the checksums of the last states of each chain must equal the values
-of an undisturbed run. Networks are tiny and are saved five times a second.
+A chain is one run of the script that is killed and resumed up to ten times, and then runs to its
+end. The signals are SIGKILL, SIGTERM and SIGINT. About every fourth signal comes while a file or a
+checkpoint is being written. The results, the metrics (except times) and the checksums of the last
+states of each chain must equal the values of an undisturbed run. Networks are tiny and are saved
+five times a second.
 
 Because imports would take most of the time, each run is forked from a process that has already
-imported the commands but has computed nothing. The tool prints a line for each chain, and one JSON
-object at the end, which `--out` writes to a file.
+imported the scripts but has computed nothing. The tool prints a line for each chain, and one JSON
+object at the end. `--out` also writes this object to a file.
 """
 
 import importlib
@@ -61,9 +62,9 @@ class Options:
 
     Attributes:
       folder: Folder for the runs.
-      command: Name of the command.
+      command: Name of the script that is killed.
       kills: Total number of signals.
-      seed: Seed of the random moments at which signals are sent.
+      seed: Seed of the random times at which signals are sent.
       minutes: Minutes after which no new chain begins.
       out: JSON file for the result.
     """
@@ -93,7 +94,7 @@ def import_commands(cache: Path) -> None:
 
 
 def start(command: str, out: Path) -> BaseProcess:
-    """Start the command in a separate process, whose output is appended to a file beside `out`."""
+    """Start the script in a separate process, and append its output to a log file beside `out`."""
     arguments = [str(SCRIPTS / f"{command}.py"), *COMMANDS[command].split(), "--out", str(out)]
     process = multiprocessing.get_context("fork").Process(
         target=run, args=(arguments, out.with_suffix(".log"))
@@ -103,7 +104,7 @@ def start(command: str, out: Path) -> BaseProcess:
 
 
 def run(arguments: list[str], log: Path) -> None:
-    """Run a command in the current process."""
+    """Run a script in the current process, and append its output to the file `log`."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
@@ -119,7 +120,7 @@ def status_of(process: BaseProcess) -> int:
 
 
 def end_of(out: Path) -> dict[str, Any]:
-    """All results and metrics of a run, and the checksums of its last checkpoints."""
+    """The results and metrics of a finished run, and the checksums of its last checkpoints."""
     found: dict[str, Any] = {}
     for path in [*out.rglob("results.json"), *out.rglob("metrics.jsonl")]:
         lines = [path.read_text()] if path.suffix == ".json" else path.read_text().splitlines()
@@ -146,7 +147,7 @@ def unfinished(out: Path) -> set[Path]:
 
 
 class Chains:
-    """Kills and resumes runs, and counts the outcomes."""
+    """The chains of killed and resumed runs, and the counts of their outcomes."""
 
     def __init__(self, options: Options):
         self.options, self.rng = options, random.Random(options.seed)
@@ -180,7 +181,7 @@ class Chains:
         )
 
     def kill(self, out: Path) -> BaseProcess | None:
-        """Start a run and kill it; return its process if the run ended before the signal."""
+        """Start a run and kill it; if the run ended before the signal, return the run's process."""
         before, began, is_new = unfinished(out), time.monotonic(), not out.exists()
         number, is_saving = self.rng.choice(SIGNALS), self.rng.random() < 0.25
         process = start(self.options.command, out)
@@ -217,7 +218,7 @@ class Chains:
 
 
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Run chains until the number of kills is reached or the time is over."""
+    """Run chains until enough signals have been sent or the time is over."""
     began = time.monotonic()
     options.folder.mkdir(parents=True, exist_ok=True)
     import_commands(options.folder / "compiled")

@@ -1,10 +1,11 @@
-"""Prunes random networks of many kinds; pruning must equal masking, or be refused.
+"""Prune random networks of many kinds, and compare each pruned network with a masked network.
 
     python -m tools.random_networks --count 10000 --seed 0 [--transformers]
 
-The tool prints for how many networks pruning equalled masking, how many networks had nothing to
-prune, and how many were refused with each error message. The tool also describes each network whose
-result was wrong or whose error is explained by rounding.
+Both networks must have equal outputs, or the library must refuse the network with an error message.
+The tool prints how many networks were equal, how many had nothing to prune, and how many were
+refused with each message. The tool also describes each network whose outputs were wrong, or
+differed by an error that rounding explains.
 """
 
 import argparse
@@ -69,7 +70,7 @@ def main() -> None:
 
 
 def _rows(outcomes: list[Outcome]) -> list[dict[str, Any]]:
-    """A row for each outcome and message: the number of networks, and the worst error."""
+    """For each outcome and message, a row with the number of networks and the largest error."""
     counts = Counter((found.kind, _sentence(found.said)) for found in outcomes)
     rows = []
     for (kind, said), count in sorted(counts.items(), key=lambda row: (row[0][0], -row[1])):
@@ -81,7 +82,7 @@ def _rows(outcomes: list[Outcome]) -> list[dict[str, Any]]:
 
 
 def _sentence(said: str) -> str:
-    """A shortened error message, with an ellipsis for each number and each line of code."""
+    """A shortened error message, in which "…" replaces each number and each place in the code."""
     changes = said.partition(": change apply")[0]
     changes = changes.removeprefix("apply must compute the same function with ")
     return re.sub(r" at \S+\.py:\S+ \(\S+\)|[-.\d]*\d\S*", "…", changes)

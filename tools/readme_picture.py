@@ -1,4 +1,4 @@
-"""Draws docs/repair.svg for README: the accuracy of a pruned ResNet-20 after each repair.
+"""Draw docs/repair.svg for README, which shows a pruned ResNet-20's accuracy after each repair.
 
     python -m tools.readme_picture
 
@@ -25,7 +25,7 @@ CURVES = {
 
 
 def curves() -> dict[str, list[tuple[float, Mean]]]:
-    """For each repair, the share of removed channels and the mean accuracy over criteria."""
+    """For each repair, the points (share of removed channels, mean accuracy over criteria)."""
     recorded = json.loads((DOCS / "results/repair/resnet20.json").read_text(encoding="utf-8"))
     table = of_images(recorded)
     return {
@@ -38,7 +38,7 @@ def curves() -> dict[str, list[tuple[float, Mean]]]:
 
 
 def draw() -> str:
-    """The picture as SVG, with the same bytes every time."""
+    """The picture as SVG text; every drawing gives the same bytes."""
     mpl.rcParams |= {"svg.hashsalt": "readme", "font.size": 10, "axes.spines.top": False}
     mpl.rcParams |= {"axes.spines.right": False}
     figure, axes = plt.subplots(figsize=(7.2, 3.2), layout="constrained")

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def versions() -> dict[str, str]:
-    """The version in each of the three files."""
+    """The version that each of three files gives."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     citation = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.M)
     return {
@@ -27,7 +27,7 @@ def versions() -> dict[str, str]:
 
 
 def notes(changelog: str, version: str) -> str:
-    """The section of CHANGELOG.md for a version with a date.
+    """The section of the changelog for a version; the section's heading must have a date.
 
     Raises:
       ValueError: The section does not exist.
@@ -40,10 +40,10 @@ def notes(changelog: str, version: str) -> str:
 
 
 def check(tag: str) -> str:
-    """The version that a tag names; raise if the files have another version.
+    """The version that a tag names; raise an error if a file names a different version.
 
     Raises:
-      ValueError: A file names another version.
+      ValueError: A file names a version that differs from the tag.
     """
     for file, version in versions().items():
         if tag != f"v{version}":

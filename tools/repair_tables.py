@@ -32,7 +32,7 @@ CONTROLS = ("recalibrated", "least squares", "fine-tuned, one epoch")
 
 
 def lines(table: Table, network: str) -> Iterator[str]:
-    """A row for each repair, and for some repairs a row for randomly removed channels.
+    """Yield a row for each repair, and for some repairs also a row for randomly removed channels.
 
     For each share of removed channels, the row has the accuracy, the margin within which the
     criteria agree, and the p-value of Friedman's test.
@@ -53,7 +53,7 @@ def lines(table: Table, network: str) -> Iterator[str]:
 
 
 def accuracy(cells: Cells | None) -> str:
-    """The mean accuracy over criteria; over random choices if `cells` has only random choices."""
+    """The mean accuracy over criteria, or over random choices if `cells` has no criteria."""
     if cells is None:
         return ""
     return percent(

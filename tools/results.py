@@ -1,11 +1,11 @@
-"""Runs the commands of docs/results again in a scratch folder and reports which numbers differ.
+"""Compute the results of docs/results again in a scratch folder, and report changed numbers.
 
     make results                                             # lists the results and their minutes
     make results ARGS="resnet20 --input resnet20.safetensors=PATH"
     make results ARGS="all --input DIR=FOLDER"               # what took less than an hour
 
-A result is a file that contains the command by which the file was made. The tool runs the command
-of a result again, with another `--out` and with the inputs that `--input` names. Seconds and
+Each file of results contains the command line that made the file. The tool runs the command line
+again, with a scratch folder as `--out` and with the inputs that `--input` names. Seconds and
 versions are not compared. Numbers may differ by a relative tolerance. A mean with a standard error
 may differ by three standard errors of the difference. The ratio of two times may differ by a factor
 of 2. The exit status is 1 if a number differs by more than its tolerance.
@@ -49,7 +49,7 @@ TIMES_APART = 2  # the largest allowed factor between two runs' ratios of times
 
 
 class Result(NamedTuple):
-    """A file of docs/results.
+    """A file in docs/results.
 
     Attributes:
       name: Name of the folder or of the file.
@@ -63,7 +63,7 @@ class Result(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The recorded time; NaN if the result records no time."""
+        """The recorded time in seconds; NaN if the file records no time."""
         found = self.content["seconds"]
         if found is None:
             return math.nan
@@ -75,14 +75,14 @@ class Result(NamedTuple):
 
     @property
     def interpreter(self) -> str:
-        """The path of the interpreter that runs the command.
+        """The path of the Python interpreter that runs the command line again.
 
         Compiled results need an interpreter with the plugins for TPU and GPU.
         """
         return str(COMPILERS) if self.name.startswith("compiled") else sys.executable
 
     def needs(self, inputs: dict[str, str]) -> str | None:
-        """The first thing that is missing to run the command again, such as an input, or None."""
+        """The first missing thing, such as an input, that a new computation needs; or None."""
         missing = [f"--input {name}=PATH" for name in self.inputs if name not in inputs]
         device = self.content.get("environment", {}).get("device", "cpu")
         if device != "cpu" and not device.startswith("none"):
@@ -95,7 +95,7 @@ class Result(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A number or a text that has changed."""
+    """A number or a text that differs between a recorded result and a new result."""
 
     place: str
     recorded: Any
@@ -114,7 +114,7 @@ def results() -> list[Result]:
 
 
 def command(result: Result, inputs: dict[str, str], scratch: Path) -> list[str]:
-    """The command of a result, which writes into `scratch`."""
+    """The command line of a result as a list of words, changed so that it writes into `scratch`."""
     text: str = result.content["command"]
     words = [inputs.get(word, word) for word in text.split()]
     out = str(scratch)
@@ -130,7 +130,7 @@ def command(result: Result, inputs: dict[str, str], scratch: Path) -> list[str]:
 
 
 def differences(recorded: Any, now: Any, tolerance: float, place: str = "") -> Iterator[Difference]:
-    """The entries that differ by more than the tolerance, in the order of the file."""
+    """Yield the entries that differ by more than the tolerance, in the order of the file."""
     if isinstance(recorded, dict) and isinstance(now, dict):
         for name in [*recorded, *(name for name in now if name not in recorded)]:
             if name not in TIMES and not _alike(name, recorded, now):
@@ -175,14 +175,14 @@ def _alike_means(recorded: dict[str, Any], now: dict[str, Any]) -> bool:
 
 
 def count(content: Any) -> int:
-    """How many numbers and texts of a result are compared."""
+    """The number of numbers and texts in a result that are compared."""
     if isinstance(content, dict):
         return sum(count(value) for name, value in content.items() if name not in TIMES)
     return sum(map(count, content)) if isinstance(content, list) else 1
 
 
 def regenerate(result: Result, inputs: dict[str, str], tolerance: float) -> bool:
-    """Run a result's command and print the differences; return whether there are none."""
+    """Compute a result again and print the differences; return whether there are none."""
     with tempfile.TemporaryDirectory(prefix="results-") as scratch:
         words = command(result, inputs, Path(scratch))
         print(f"{result.name}: {' '.join(words[1:])}", flush=True)
@@ -203,7 +203,7 @@ def regenerate(result: Result, inputs: dict[str, str], tolerance: float) -> bool
 
 
 def duration(seconds: float) -> str:
-    """The time in minutes, if the result records a time."""
+    """The time in minutes as text, or the text "minutes not recorded" if `seconds` is NaN."""
     return "minutes not recorded" if math.isnan(seconds) else f"{seconds / 60:.0f} minutes"
 
 

@@ -1,13 +1,14 @@
-"""Trains the networks of the papers' tables for a number of hours; a later call resumes.
+"""Train the networks of the papers' tables for a number of hours; a later run resumes.
 
     make results-long ARGS="--list --data-dir DIR"               # the order, with estimates
     make results-long ARGS="--hours 8 --data-dir DIR --out DIR"
 
-The commands of `scripts` run one after another, each with the remaining time. When the time is
-over, or at Ctrl-C, the running command is interrupted and saves its state. The same command line
-resumes the interrupted command. On a CPU, networks that need an accelerator are left out. OUT/NAME
-is the folder of a network, and OUT/NAME.log is its log. OUT/NAME.json has our number, the printed
-number and the differences. OUT/index.md lists all networks.
+The tool runs scripts of the folder `scripts` one after another. When the time is over, or at
+Ctrl-C, the tool interrupts the running script, and the script saves its state. To resume the
+interrupted script, run the same command line again. On a CPU, networks that need an accelerator are
+left out. OUT/NAME is the folder of a network, and OUT/NAME.log is its log. OUT/NAME.json has our
+number, the number printed in the paper, and the differences from the paper's training. OUT/index.md
+lists all networks.
 """
 
 import ctypes
@@ -46,8 +47,8 @@ class Options:
 
     Attributes:
       data_dir: Folder of the data sets in tensorflow-datasets' format.
-      hours: Hours after which the running command is interrupted.
-      list: Whether only to print the order and the estimates.
+      hours: Hours after which the running script is interrupted.
+      list: Whether only to print the order of training and the estimated times.
       out: Folder with the folders of all networks.
     """
 
@@ -58,7 +59,7 @@ class Options:
 
 
 class Workspace(NamedTuple):
-    """The folders of the trainings, and whether there is an accelerator."""
+    """The folders of data and of trained networks, and whether the machine has an accelerator."""
 
     data_dir: Path
     out: Path
@@ -67,7 +68,7 @@ class Workspace(NamedTuple):
 
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Train the unfinished networks, or list all; the exit status is 1 if a command failed."""
+    """Train unfinished networks, or list all networks; exit with status 1 if a script failed."""
     workspace = Workspace(options.data_dir.resolve(), options.out.resolve(), has_accelerator())
     jobs = long_plan.jobs(accelerated=workspace.accelerated)
     if options.list:
@@ -125,7 +126,7 @@ def run_all(
 
 
 def run(job: Job, workspace: Workspace, is_over: Callable[[], bool]) -> str | None:
-    """Run a command until it ends or the time is over; return an error message if it failed."""
+    """Run a job's script until it ends or time is over; return an error message if it failed."""
     workspace.out.mkdir(parents=True, exist_ok=True)
     folder, log = workspace.out / job.network.name, workspace.out / f"{job.network.name}.log"
     while files.is_in_use(folder):  # a command whose parent was killed is still saving
@@ -157,13 +158,13 @@ def run(job: Job, workspace: Workspace, is_over: Callable[[], bool]) -> str | No
 
 
 def interrupt_with_parent() -> None:
-    """Let Linux interrupt this process, so that it saves its state, if its parent is killed."""
+    """Ask Linux to interrupt this process if its parent is killed, so that this process saves."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
 
 
 def wait(child: subprocess.Popen[bytes], is_over: Callable[[], bool]) -> bool:
-    """Wait for a command; return whether it was interrupted because `is_over` became true."""
+    """Wait for a child process; return whether it was interrupted because `is_over` became true."""
     asked = None
     while child.poll() is None:
         if asked is None and is_over():
@@ -176,7 +177,7 @@ def wait(child: subprocess.Popen[bytes], is_over: Callable[[], bool]) -> bool:
 
 
 def command(job: Job, workspace: Workspace) -> list[str]:
-    """The command of a job, as a list of words."""
+    """The command line that trains the network of a job, as a list of words."""
     network = job.network
     script, *words = network.command.split()
     words = [str(workspace.out / str(network.after)) if word == "RUN" else word for word in words]
@@ -186,18 +187,18 @@ def command(job: Job, workspace: Workspace) -> list[str]:
 
 
 def results_of(network: Network, out: Path) -> dict[str, Any] | None:
-    """The results that the command wrote when it ended; None if the command has not ended."""
+    """The results that a network's script wrote when it ended; None if there are no results yet."""
     return files.read_json(out / network.name / "results.json", dict)
 
 
 def is_done(job: Job, out: Path) -> bool:
-    """Whether the command has written results for all its seeds."""
+    """Whether the script of a job has written results for all seeds of the job."""
     results = results_of(job.network, out)
     return results is not None and len(results.get("seeds", ())) >= job.seeds
 
 
 def refusal(job: Job, workspace: Workspace) -> str | None:
-    """The reason why a command cannot run on this machine or cannot run yet, or None."""
+    """The reason why a job cannot run on this machine or cannot run yet; None if it can run."""
     network = job.network
     if network.hours is None and not workspace.accelerated:
         return "needs an accelerator"
@@ -219,7 +220,7 @@ def epochs(network: Network, out: Path) -> tuple[list[list[dict[str, Any]]], int
 
 
 def status(network: Network, workspace: Workspace) -> str:
-    """The progress of a network."""
+    """A short text about the progress of a network's training."""
     results, (lines, total) = results_of(network, workspace.out), epochs(network, workspace.out)
     if lines and len(lines[-1]) < total:
         return f"seed {len(lines) - 1}, {len(lines[-1])} of {total} epochs"
@@ -231,7 +232,8 @@ def status(network: Network, workspace: Workspace) -> str:
 def hours_left(job: Job, workspace: Workspace) -> float | None:
     """The estimated remaining hours of a job, or None if there is no estimate.
 
-    The estimate is from the times of finished epochs, or from the time on two cores.
+    The estimate uses the times of finished epochs. Without such times, the estimate is the known
+    time on two cores.
     """
     lines, total = epochs(job.network, workspace.out)
     gaps = [
@@ -248,7 +250,7 @@ def hours_left(job: Job, workspace: Workspace) -> float | None:
 
 
 def show(jobs: Sequence[Job], workspace: Workspace) -> None:
-    """Print the order and the estimates."""
+    """Print the networks in training order, with the estimated remaining times."""
     rows = []
     for job in jobs:
         hours = hours_left(job, workspace)
@@ -277,7 +279,7 @@ def write(
 
 
 def compare(network: Network, workspace: Workspace) -> dict[str, Any]:
-    """Our number, the printed number and the differences from the paper."""
+    """Our number, the number in the paper, and how our training differs from the paper's."""
     results, (lines, total) = results_of(network, workspace.out), epochs(network, workspace.out)
     ours, differs = "", [network.differs]
     if results is not None:

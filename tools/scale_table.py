@@ -1,11 +1,11 @@
-"""Runs the same training steps on 1, 2, 4 and 8 virtual devices of a CPU, and in two processes.
+"""Run the same training steps on 1, 2, 4 and 8 virtual devices of a CPU, and in two processes.
 
     python -m tools.scale_table --out docs/results/scale.json     # minutes on 2 cores
 
 The tool trains the preset `digits-preact8`, and compares the first losses and the running
 statistics with the values on one device. The tool also measures images per second. All devices
-share the cores of one machine. The tool writes docs/results/scale.json, from which `tools.tables`
-makes the table of docs/results/README.md.
+share the cores of one machine. The tool writes docs/results/scale.json. From this file,
+`tools.tables` makes a table in docs/results/README.md.
 """
 
 import os
@@ -39,7 +39,7 @@ HEADER = (
 
 
 class Case(NamedTuple):
-    """The number of devices of each process, and the number of processes."""
+    """One measured setting: the number of devices of each process, and the number of processes."""
 
     devices: int
     processes: int = 1
@@ -72,7 +72,7 @@ def main(out: Path = OUT) -> None:
 
 
 def measure(case: Case, normalization: str, scratch: Path) -> dict[str, np.ndarray]:
-    """The measurements that the first process makes with the devices and processes of `case`."""
+    """The first process's measurements, when `case` gives the numbers of devices and processes."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
@@ -101,7 +101,7 @@ def measure(case: Case, normalization: str, scratch: Path) -> dict[str, np.ndarr
 
 
 def worker(normalization: Any, path: Path, address: str, count: int, process: int) -> None:
-    """Train as one of `count` processes, and save the measurements."""
+    """Train as one of `count` processes, and save what this process measured."""
     if count > 1:
         processes.init_distributed(address, count, process, 60)
     recipe = replace(PRESETS["digits-preact8"][1], normalization=normalization)
@@ -124,7 +124,7 @@ def worker(normalization: Any, path: Path, address: str, count: int, process: in
 
 
 def row(normalization: str, case: Case, one: dict, found: dict) -> dict[str, Any]:
-    """A row with the speeds, and with relative differences from one device."""
+    """A row with the speeds, and with the relative differences from the results on one device."""
     return {
         "normalization": normalization,
         "devices": case.devices * case.processes,
@@ -140,7 +140,7 @@ def row(normalization: str, case: Case, one: dict, found: dict) -> dict[str, Any
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    """The rows in Markdown: speeds are medians with their quartiles."""
+    """The rows of the table in Markdown; speeds are shown as medians with quartiles."""
     lines = []
     for r in rows:
         low, median, high = r["images_per_second"]

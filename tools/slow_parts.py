@@ -1,16 +1,16 @@
-"""Divides the slow tests into parts that each take at most 15 minutes on two cores.
+"""Divide the slow tests into parts that each take at most 15 minutes on two cores.
 
     make test-slow PART=2
 
 A test is slow if it has the mark `slow`, or if `tests/seconds.txt` has the name of its function.
-The tests of `tests/seconds.txt` are the part "seconds". Each other part is defined by the
-beginnings of its tests' names; the last part has all remaining tests. `.ci/run` runs the part "ci":
-the part "seconds", and all other slow tests whose names begin with an entry of `CI` and with no
-entry of `NOT_CI`.
+The tests of `tests/seconds.txt` form the part "seconds". `PARTS` defines each other part by the
+first letters of its tests' names, and the last part has all remaining tests. `.ci/run` runs the
+part "ci". The part "ci" contains the part "seconds", and all other slow tests whose names begin
+with an entry of `CI` and with no entry of `NOT_CI`.
 
-To choose the tests of `tests/seconds.txt` anew, empty the file, and run the commands below until no
-name is added. Several runs are needed, because only the first of several tests makes their common
-fixture.
+To select the tests of `tests/seconds.txt` again, empty the file, and run the commands below until
+no name is added. Several runs are needed: if several tests share a slow fixture, only the time of
+the first test includes the fixture.
 
     make test ARGS="--junitxml=out/times.xml"
     python -m tools.slow_parts out/times.xml
@@ -71,7 +71,7 @@ def is_in(part: str, test: str) -> bool:
 
 
 def part_of(test: str) -> str:
-    """The name of the part, other than "ci", that contains a slow test."""
+    """The name of the part that contains a slow test; the part "ci" does not count."""
     if takes_seconds(test):
         return "seconds"
     named = (number for number, names in enumerate(PARTS, 1) if test.startswith(names))
@@ -84,9 +84,10 @@ def select(items: list[Any], part: str | None) -> list[Any]:
 
 
 def slowest(report: Path) -> list[str]:
-    """The functions of a JUnit report whose tests take more than `SECONDS` on average.
+    """The names of those tests in a JUnit report that take more than `SECONDS` on average.
 
-    The examples of a docstring are a test of the function that they document.
+    The average is over the parameters of a parametrized test. The examples of a docstring count as
+    a test of the documented function.
     """
     times = defaultdict(list)
     for case in ElementTree.parse(report).iter("testcase"):

@@ -1,4 +1,4 @@
-"""The table of residual streams in docs/programs.md: removable channels of each network.
+"""The table of residual streams in docs/programs.md, with each network's removable channels.
 
 `python -m tools.tables --computed` writes the table.
 """

@@ -1,4 +1,4 @@
-"""Checks the structure of the code for `make lint`: sizes, imports, words and docstrings.
+"""Check sizes, imports, words and docstrings of the code, for `make lint`.
 
     python -m tools.structure
 
@@ -143,7 +143,7 @@ def sizes(modules: list[Module]) -> Iterator[str]:
 
 
 def reaches(modules: list[Module]) -> Iterator[str]:
-    """A fault for every function in `MAX_REACH` that reaches more definitions than it may."""
+    """Yield a fault for each function in `MAX_REACH` that reaches more definitions than allowed."""
     for name, limit in MAX_REACH.items():
         count = len(reach(name, modules))
         if count > limit:
@@ -184,7 +184,7 @@ def reach(name: str, modules: list[Module]) -> set[str]:
 
 
 def methods(seen: set[str], attributes: set[str], found: dict[str, ast.AST]) -> list[str]:
-    """Methods of the reached classes that have the name of an attribute in the reached code."""
+    """Methods of reached classes whose name occurs as an attribute in the reached code."""
     parts = {path: path.rpartition(".") for path in found.keys() - seen}
     return [
         path for path, (owner, _, name) in parts.items() if owner in seen and name in attributes
@@ -192,7 +192,7 @@ def methods(seen: set[str], attributes: set[str], found: dict[str, ast.AST]) -> 
 
 
 def definitions(module: Module) -> Iterator[tuple[str, ast.AST]]:
-    """Functions, classes and methods of a module, by their paths."""
+    """Yield the dotted path and the syntax node of each function, class and method of a module."""
     for node in module.tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield f"{module.name}.{node.name}", node
@@ -213,7 +213,7 @@ def imported_names(module: Module) -> dict[str, str]:
 
 
 def primitive_places(modules: list[Module]) -> Iterator[str]:
-    """A fault for every one of `PRIMITIVES` that `pruning.channels` names in too many places."""
+    """Yield a fault for each of `PRIMITIVES` that `pruning.channels` names in too many places."""
     places: dict[str, list[str]] = {}
     for module in (m for m in modules if m.name.startswith("pruning.channels.")):
         for node in ast.walk(module.tree):
@@ -230,9 +230,10 @@ def primitive_places(modules: list[Module]) -> Iterator[str]:
 
 
 def package_imports(modules: list[Module]) -> Iterator[str]:
-    """A fault for each forbidden import from another package.
+    """Yield a fault for each forbidden import from another package.
 
-    Private names are forbidden. Packages may import only `jaxnorm`; scripts may import any package.
+    No module may import a private name of another package. The packages `pruning` and `geometry`
+    may import only `jaxnorm`; scripts may import any package.
     """
     for module in modules:
         for name in sorted(set(imports(module, {m.name for m in modules}))):
@@ -254,7 +255,7 @@ def command_imports(modules: list[Module]) -> Iterator[str]:
 
 
 def import_cycles(modules: list[Module]) -> Iterator[str]:
-    """A fault that names the modules that import each other in a cycle while they load."""
+    """Yield a fault that names the modules that import each other in a cycle at load time."""
     names = {module.name for module in modules}
     graph = {m.name: set(imports(m, names)) & names - {m.name} for m in modules}
     if cycle := in_cycles(graph):
@@ -262,7 +263,7 @@ def import_cycles(modules: list[Module]) -> Iterator[str]:
 
 
 def upward_imports(modules: list[Module]) -> Iterator[str]:
-    """A fault for every set of folders that import each other in a cycle.
+    """Yield a fault for every set of folders that import each other in a cycle.
 
     A folder is below the folders that import it, so no folder may import a folder above it. Imports
     inside functions count too. Between the three packages, only imports at load time count, because
@@ -290,7 +291,7 @@ def upward_imports(modules: list[Module]) -> Iterator[str]:
 
 
 def in_cycles(graph: dict[str, set[str]]) -> list[str]:
-    """The sorted nodes of a graph that are on a cycle or between two cycles."""
+    """The nodes of a graph that are on a cycle or on a path between two cycles, sorted."""
     while graph:
         free = {name for name, needs in graph.items() if not needs & graph.keys()}
         users = {name for name in graph if not any(name in needs for needs in graph.values())}
@@ -305,7 +306,7 @@ def parent(name: str) -> str:
 
 
 def ancestor(name: str, folders: set[str]) -> str | None:
-    """The folder in `folders` that contains a module, if any."""
+    """The folder in `folders` that contains a module, or None if no folder contains it."""
     return next((f for f in folders if name == f or name.startswith(f + ".")), None)
 
 
@@ -343,7 +344,9 @@ def undocumented_names(namespace: str) -> Iterator[str]:
 
 
 def undocumented_options(function: Callable[..., Any]) -> list[str]:
-    """The options that a docstring does not name; none if it refers to another docstring.
+    """The names of a function's options that its docstring does not mention.
+
+    The list is empty if the docstring says that its options are described in another docstring.
 
     Only keyword-only arguments are options. Positional arguments need no description.
     """
@@ -371,7 +374,7 @@ def public_names(module: object) -> dict[str, object]:
 def imports(
     module: Module, names: set[str], nodes: Callable[[ast.AST], Iterator[ast.AST]] | None = None
 ) -> Iterator[str]:
-    """The modules that `module` imports at load time, or in the nodes that `nodes` yields."""
+    """Yield the modules that `module` imports at load time, or in the nodes that `nodes` yields."""
     for node in (nodes or at_load)(module.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -382,7 +385,7 @@ def imports(
 
 
 def at_load(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that run at load time: outside of functions and of `if TYPE_CHECKING`."""
+    """Yield the nodes that run at load time, outside of functions and of `if TYPE_CHECKING`."""
     for node in ast.iter_child_nodes(tree):
         checking = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         if not checking and not isinstance(node, ast.FunctionDef | ast.Lambda):
@@ -391,7 +394,7 @@ def at_load(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def at_run(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes outside of `if TYPE_CHECKING`."""
+    """Yield all nodes outside of `if TYPE_CHECKING`."""
     for node in ast.iter_child_nodes(tree):
         if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
             yield node
@@ -403,7 +406,7 @@ def functions(module: Module) -> Iterator[ast.FunctionDef]:
 
 
 def bound_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """The names of functions, classes, parameters, variables and aliases, with line numbers."""
+    """Yield the name and line number of each function, class, parameter, variable and alias."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name, node.lineno
@@ -422,7 +425,7 @@ def body_length(function: ast.FunctionDef, module: Module) -> int:
 
 
 def code_lines(module: Module) -> list[int]:
-    """Numbers of the lines with code; blank lines, comments and docstrings do not count."""
+    """The numbers of the lines that contain code, not only a blank, a comment or a docstring."""
     documented = (ast.FunctionDef, ast.ClassDef, ast.Module)
     skipped: set[int] = set()
     for node in ast.walk(module.tree):

@@ -1,10 +1,10 @@
-"""Writes the tables and measured numbers of the documentation from docs/results.
+"""Write the documentation's tables and measured numbers, from the files of docs/results.
 
     python -m tools.tables               # tables and numbers from JSON files: seconds
     python -m tools.tables --computed    # also tables of architectures, which are pruned: minutes
 
-Each generated text on a page is between two marks, `<!-- KIND: ARGUMENT -->` and `<!-- end of KIND
--->`, where KIND is a key of `WRITERS` or `COMPUTED`. A number has the mark `<!-- number: FILE PATH
+Each generated text on a page stands between two marks, `<!-- KIND: ARGUMENT -->` and `<!-- end of
+KIND -->`. KIND is a key of `WRITERS` or `COMPUTED`. A number has the mark `<!-- number: FILE PATH
 FORMAT -->`, such as `<!-- number: train/a/results.json seeds/0/-1/accuracy .2% -->`.
 """
 
@@ -45,7 +45,7 @@ def estimators(_: str) -> str:
 
 
 def drops(_: str) -> str:
-    """The table of distances after drops of the learning rate, divided by the distances before."""
+    """The table of ratios: distances after a drop of the learning rate over distances before."""
     statistics = {"whole set": "whole training set", "running": "running averages"}
     found = load_result("shift/results.json")["findings"]["drops"]
     cells: dict[tuple[str, str], list[str]] = {}
@@ -59,12 +59,12 @@ def drops(_: str) -> str:
 
 
 def scale(_: str) -> str:
-    """The table of training on several devices and in several processes."""
+    """The table that compares training on one device with several devices and processes."""
     return table(scale_table.HEADER, scale_table.table(load_result("scale.json")["rows"]))
 
 
 def training(_: str) -> str:
-    """The table of compiled training steps."""
+    """The table of training steps that are compiled for TPU pods."""
     return table(training_table.HEADER, training_table.rows())
 
 
@@ -116,7 +116,7 @@ def primitives(_: str) -> str:
 
 
 def verdicts(_: str) -> str:
-    """The number of claims with each verdict."""
+    """A text with the number of claims that have each verdict."""
     claims = load_result("theorems/results.json")["claims"]
     count = Counter(claim["standing"] for claim in claims)
     return (
@@ -134,7 +134,7 @@ def normalizers(_: str) -> str:
 
 
 def number(argument: str) -> str:
-    """The number at a path of keys and indices in a JSON file, as text in a format of Python."""
+    """A number in a JSON file as text; the argument gives the file, the path and the format."""
     file, path, form = argument.split(" ")
     value: Any = load_result(file)
     for step in path.split("/"):
@@ -160,7 +160,7 @@ COMPUTED: dict[str, Callable[[str], str]] = {"architectures": architectures, "st
 
 
 def write_marks(page: str, writers: dict[str, Callable[[str], str]]) -> str:
-    """The text of a page, with newly written texts between the page's marks."""
+    """The text of a page after the texts between its marks are written again by `writers`."""
 
     def replaced(found: re.Match[str]) -> str:
         mark, kind, argument, before = found.groups()
@@ -175,7 +175,7 @@ def write_marks(page: str, writers: dict[str, Callable[[str], str]]) -> str:
 
 
 def pages() -> list[Path]:
-    """The README and the pages of the documentation that contain marks."""
+    """The paths of the README and the documentation pages, if they contain marks."""
     every = [README, *DOCS.glob("*.md"), RESULTS / "README.md"]
     return [page for page in every if MARK.search(page.read_text(encoding="utf-8"))]
 
@@ -187,12 +187,12 @@ def load_result(file: str) -> Any:
 
 
 def table(header: str, rows: Sequence[str]) -> str:
-    """A table with its header, as the text between two marks."""
+    """A table with its header, as the text to insert between two marks."""
     return "\n\n" + header + "\n".join(rows) + "\n\n"
 
 
 def table_of(page: Path, header: str) -> list[str]:
-    """The lines of a table below its header."""
+    """The lines of a table on a page, without the table's header."""
     return page.read_text(encoding="utf-8").split(header)[1].split("\n\n")[0].splitlines()
 
 

@@ -1,11 +1,11 @@
-"""Compiles training steps of ResNets for TPU pods and prints the table of docs/compile.md.
+"""Compile training steps of ResNets for TPU pods, and print the table of docs/compile.md.
 
     python -m tools.training_table            # hours; resumes
     python -m tools.training_table --show     # the table alone
 
-A cell is one training step, which a run of `train.py --compile-for` compiles. The file OUT has the
-JSON of each cell. A cell that is in OUT is not compiled again. If the code of the layers changes,
-remove OUT.
+Each cell of the table is one training step, and a run of `train.py --compile-for` compiles it. The
+file OUT has the results of each cell as JSON. A cell that is in OUT is not compiled again. If the
+code of the layers changes, remove OUT.
 """
 
 import json
@@ -43,7 +43,7 @@ CELLS: list[Cell] = [
 
 
 def main(show: bool = False, jobs: int = 1, out: Path = OUT) -> None:
-    """Compile the missing cells, then print the table.
+    """Compile the training steps that have no results yet, then print the table.
 
     Args:
       show: Whether only to print the table.
@@ -59,7 +59,7 @@ def main(show: bool = False, jobs: int = 1, out: Path = OUT) -> None:
 
 
 def compile_cell(cell: Cell) -> str:
-    """The JSON that the command for a cell prints."""
+    """The last line that `train.py --compile-for` prints for a cell, which is JSON."""
     model, normalization, images, topology = cell
     chips = math.prod(map(int, topology.partition(":")[2].split("x")))
     command = f"imagenet-resnet101 --precision bfloat16 --batch-size {images * chips}"
@@ -70,7 +70,7 @@ def compile_cell(cell: Cell) -> str:
 
 
 def write(path: Path, cells: list[dict[str, Any]]) -> None:
-    """Write the results of the cells to `path`, with their origin."""
+    """Write the results of the cells to `path`, with the command, the date and the versions."""
     path.parent.mkdir(parents=True, exist_ok=True)
     header = {
         "command": "python -m tools.training_table --jobs 2",
@@ -83,7 +83,7 @@ def write(path: Path, cells: list[dict[str, Any]]) -> None:
 
 
 def read(path: Path) -> dict[Cell, dict[str, Any]]:
-    """The results of each cell."""
+    """Read the results of each cell from a file; empty if the file does not exist."""
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"cells": []}
     results = {}
     for result in content["cells"]:
@@ -93,7 +93,7 @@ def read(path: Path) -> dict[Cell, dict[str, Any]]:
 
 
 def rows(path: Path = OUT) -> list[str]:
-    """A row in Markdown for each training step that has results on both topologies."""
+    """A row in Markdown for each training step that has results on 16 chips and on 256 chips."""
     results = read(path)
     return [
         row(cell, results[cell], results[*cell[:3], LARGE])
@@ -103,7 +103,7 @@ def rows(path: Path = OUT) -> list[str]:
 
 
 def row(cell: Cell, result: dict[str, Any], large: dict[str, Any]) -> str:
-    """A row of the table: results on 16 chips, and the time of communication on 256 chips."""
+    """A table row with the results on 16 chips, and the communication time on 256 chips."""
     model, normalization, images, _ = cell
     network, layer = model.replace("resnet", "ResNet-"), normalization.replace("_", " ")
     columns = [network, layer, str(images), f"{result['memory']['needed'] / 1e9:.1f}"]

@@ -1,12 +1,12 @@
-"""Finds useful widths for chips that are not attached, for docs/results/compiled/widths.json.
+"""Find useful widths for chips that are not attached, for docs/results/compiled/widths.json.
 
     python -m tools.widths_table     # for v5e:2x2 and h100, a minute of a core
 
-The program is a bottleneck block of ResNet-50's third stage in bfloat16, in evaluation, for 64
-images of 14 × 14 on one chip. The width between the block's first two convolutions varies from 112
-to 256. The tool does not run the program, but counts costs in the compiled program. For an H100,
-the tool only counts bytes, which it reads from the compiled text, because the compiler reports no
-costs.
+The compiled function is a bottleneck block of ResNet-50's third stage in bfloat16, in evaluation
+mode, for 64 images of 14 × 14 on one chip. The width between the block's first two convolutions
+varies from 112 to 256. The tool does not run the block, but counts costs in the compiled code. For
+an H100, the compiler reports no costs, and the tool only counts the bytes that the compiled text
+shows.
 """
 
 import argparse
@@ -33,7 +33,7 @@ MARGIN = 0.02  # a useful width must save at least this share of the cost
 
 
 def block(params: Any, x: jax.Array) -> jax.Array:
-    """1 × 1, 3 × 3 and 1 × 1 convolutions, each with a scale and a shift, and the residual."""
+    """Apply 1 × 1, 3 × 3 and 1 × 1 convolutions with scales and shifts, and add the input `x`."""
 
     def convolved(h: jax.Array, name: str) -> jax.Array:
         kernel, scale, shift = params[name]
@@ -47,7 +47,7 @@ def block(params: Any, x: jax.Array) -> jax.Array:
 
 
 def shapes() -> dict[str, list[jax.ShapeDtypeStruct]]:
-    """Kernel, scale and shift of each convolution."""
+    """The shapes of the kernel, the scale and the shift of each convolution."""
     kernels = {
         "reduce": (1, 1, CHANNELS, WIDTH),
         "window": (3, 3, WIDTH, WIDTH),
@@ -60,7 +60,7 @@ def shapes() -> dict[str, list[jax.ShapeDtypeStruct]]:
 
 
 def counts(programs: Sequence[Executable], *, of_tpu: bool) -> list[dict[str, float]]:
-    """Counts for each width: bytes through HBM and, for a TPU, operations and cycles."""
+    """For each width, the HBM traffic in bytes and, for a TPU, the operations and cycles."""
     traffic = [summary(program.compiled.as_text()).bytes for program in programs]
     columns: dict[str, Sequence[float]] = {"bytes": traffic}
     if of_tpu:
@@ -71,7 +71,7 @@ def counts(programs: Sequence[Executable], *, of_tpu: bool) -> list[dict[str, fl
 
 
 def rows(topology: str) -> list[dict[str, float]]:
-    """For each width, whether it is useful (by cycles; on a GPU by bytes), and the counts."""
+    """For each width, the counts, and whether the width is useful by cycles (on a GPU by bytes)."""
     device = compile_only.compile_only_devices(topology)[0]
     placed = partial(compile_only.place, sharding=SingleDeviceSharding(device))
     params, x = placed((shapes(), jax.ShapeDtypeStruct(SHAPE, jnp.bfloat16)))

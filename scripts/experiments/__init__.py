@@ -1,1 +1,1 @@
-"""The experiments that the commands in `scripts` run."""
+"""The experiments that the scripts in the folder `scripts` run."""

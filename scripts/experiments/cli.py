@@ -1,4 +1,4 @@
-"""Runs commands, reports errors in one sentence, prints tables, and records the environment."""
+"""Run scripts, report errors in one sentence, print tables, and record the environment."""
 
 import errno
 import functools
@@ -60,19 +60,19 @@ NEEDS = {
 
 
 def sentence(error: OSError) -> str:
-    """A sentence that says what must hold for a path, with the message of the operating system."""
+    """An error message that says what must hold for a path, and what the operating system said."""
     path = error.filename or "a file of the run"
     return f"{path} must be {NEEDS.get(error.errno or 0, 'usable')}; {error.strerror or error}"
 
 
 @contextmanager
 def ending(again: str = "start again from the beginning") -> Iterator[None]:
-    """End the command with a sentence and a status instead of a traceback, if an error occurs.
+    """If an error occurs, end the script with a sentence and an exit status, without a traceback.
 
     The status is 2 for invalid input, for files that the system refuses, and if memory runs out.
     After a signal, the status is 128 plus the signal's number. After Ctrl-C, the sentence ends with
-    `again`, or says that the state is saved. If nobody reads the output any longer, as after `|
-    head`, the command prints nothing and ends with the status of SIGPIPE.
+    `again`, or says that the state is saved. If the reader of the output has ended, as after `|
+    head`, the script prints nothing and ends with the status of SIGPIPE.
     """
     try:
         try:
@@ -98,7 +98,7 @@ def ending(again: str = "start again from the beginning") -> Iterator[None]:
 
 
 def stop(status: int, line: str) -> NoReturn:
-    """End the command with a line on the standard error."""
+    """End the script with an exit status, after printing a line on the standard error."""
     print(printable(line), file=sys.stderr, flush=True)
     jax = sys.modules.get("jax")
     if jax and jax.distributed.is_initialized():
@@ -108,7 +108,7 @@ def stop(status: int, line: str) -> NoReturn:
 
 
 def run(main: Callable[..., None], **ending_options: str) -> None:
-    """Call `check_start` and then `main`, with the options of the command line, within `ending`."""
+    """Call `check_start`, then `main` with the command line's options, in the context `ending`."""
 
     @functools.wraps(main)
     def checked(*args: Any, **options: Any) -> None:
@@ -120,12 +120,12 @@ def run(main: Callable[..., None], **ending_options: str) -> None:
 
 
 def check_start() -> None:
-    """Refuse an environment in which the command would later fail or wait for ever.
+    """Raise an error if the environment would make the script fail later, or wait forever.
 
     Raises:
       InputError: A library whose version is recorded in results is not installed, or the limit on
-        the address space is below `ADDRESS_SPACE`, with which threads of a library would wait for
-        memory.
+        the address space is below `ADDRESS_SPACE`. With a smaller address space, threads of a
+        library would wait forever for memory.
     """
     versions()
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -144,7 +144,7 @@ def show_table(
     min_width: int = 100,
     left: Sequence[str] = (),
 ) -> None:
-    """Print a table that may be `min_width` characters wide, also on a narrower console.
+    """Print a table that can be `min_width` characters wide, even if the console is narrower.
 
     The columns `left` are left-justified, and all other columns are right-justified.
 
@@ -173,7 +173,7 @@ def say(*lines: str) -> None:
 
 
 def compiled_in(cache: Path) -> None:
-    """Store compiled programs in a folder, unless an environment variable names another folder."""
+    """Make JAX store compiled functions in `cache`, unless the environment names a folder."""
     import jax
 
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
@@ -183,7 +183,7 @@ def compiled_in(cache: Path) -> None:
 
 
 def provenance(script: str) -> dict[str, Any]:
-    """The command, date and environment of a run, without the folders of this machine."""
+    """The command line, the date and the environment of a run, without this machine's folders."""
     path = Path(script)
     name = f"-m tools.{path.stem}" if path.parent.name == "tools" else f"scripts/{path.name}"
     return {
@@ -194,14 +194,14 @@ def provenance(script: str) -> dict[str, Any]:
 
 
 def _without_folders(argument: str) -> str:
-    """The argument without the folders of an absolute path, which may follow `--option=`."""
+    """The argument after the folders of an absolute path are removed, also after `--option=`."""
     path = re.sub(r"^--[^=]*=", "", argument)
     option = argument.removesuffix(path)
     return option + Path(path).name if path.startswith("/") else argument
 
 
 def seconds() -> float:
-    """The seconds since the command began."""
+    """The seconds since the script began."""
     return time.monotonic() - START
 
 

@@ -1,8 +1,8 @@
-"""Writes a file completely or not at all, checks JSON, and locks folders for one run at a time.
+"""Write files completely or not at all, check JSON, and lock folders for one run at a time.
 
-The files of a run survive a kill, a full disk and a power failure at any moment. Each file is
-written under a temporary name, synchronized with the disk, and then renamed. In a bucket, a file is
-one object, which is always replaced as a whole.
+The files of a run survive a kill, a full disk and a power failure at any time. Each file is written
+under a temporary name, synchronized with the disk, and then renamed. In a bucket, a file is one
+object, which is always replaced as a whole.
 """
 
 import errno
@@ -56,7 +56,9 @@ def write(path: Path, text: str) -> None:
 
 
 def append(path: Path, text: str) -> None:
-    """Append text to a file in an existing folder; in a bucket, the whole object is written again.
+    """Append text to a file in an existing folder.
+
+    In a bucket, the whole object is written again.
 
     If the process is killed during the call, the last line of a local file may be incomplete.
 
@@ -72,7 +74,7 @@ def append(path: Path, text: str) -> None:
 
 @contextmanager
 def name_path(path: Path) -> Iterator[None]:
-    """Add `path` to errors of the operating system, because the error of a write names no file."""
+    """A context that names `path` in errors of the operating system; some of them name no file."""
     try:
         yield
     except OSError as error:
@@ -129,22 +131,22 @@ def read_json(path: Path, kind: type[Kind]) -> Kind | None:
 
 @contextmanager
 def in_use(folder: Path, script: str | None = None) -> Iterator[Callable[[], None]]:
-    """Make a folder and lock it for this process.
+    """Make a folder, and lock the folder for this process.
 
-    The `with` statement receives a function that checks the folder. Every command with `--out`
-    enters the context `in_use` before the command computes anything. The operating system releases
+    The `with` statement receives a function that checks the folder. Every script with `--out`
+    enters the context `in_use` before the script computes anything. The operating system releases
     the lock when the process ends, for any reason. A folder of a bucket cannot be locked. In a
-    bucket, the check only detects afterwards that another process has used the folder.
+    bucket, the check only detects whether another process has already used the folder.
 
     Args:
       folder: The folder of `--out`.
-      script: The file of a command that writes `results.json` to the folder. A folder with results
-        of another command is refused, because the old results would be lost.
+      script: The file of the script, if the script writes `results.json` to the folder. A folder
+        with a different script's results is refused, because these results would be lost.
 
     Raises:
-      InputError: Another process uses the folder, the folder cannot be written, or it holds results
-        of another command. The check raises `InputError` if the folder no longer exists, or if
-        another process has used the folder of a bucket.
+      InputError: Another process uses the folder, the folder cannot be written, or the folder holds
+        the results of a different script. The check raises `InputError` if the folder no longer
+        exists, or if another process has used the folder of a bucket.
     """
     owner = f"process {os.getpid()} on {socket.gethostname()}"
     locked = _signed if storage.is_remote(folder) else _locked
@@ -228,7 +230,7 @@ def _locked(folder: Path, owner: str) -> Iterator[Callable[[], None]]:
 
 
 def check_model(model: Path, out: Path) -> None:
-    """Refuse a model that is not in a folder, or whose files `--out` would replace."""
+    """Raise InputError if a model is not a folder, or if `--out` would replace its files."""
     if not model.is_dir():
         raise InputError(f"the model must be a folder; there is none at {model}")
     if model.resolve() == out.resolve():
@@ -256,11 +258,11 @@ def write_results(path: Path, results: Mapping[str, object]) -> None:
 
 
 def results_text(results: Mapping[str, object]) -> str:
-    """JSON that is easy to read and to compare: a record or a short value takes one line.
+    """Results as JSON text with one line for each record or short value.
 
-    A record is a list or a mapping of numbers and texts. Fractions have nine significant digits,
-    because a float32 has no more. A list of at least `CURVE` numbers is a curve; its fractions have
-    six significant digits.
+    A record is a list or a mapping of numbers and texts. The text is easy to read and to compare.
+    Fractions have nine significant digits, because nine digits identify every float32. A list of at
+    least `CURVE` numbers is a curve, and the fractions of a curve have six significant digits.
     """
     return indented(rounded(plain(results)), "") + "\n"
 
@@ -280,7 +282,7 @@ def rounded(value: Any, digits: int = 9) -> Any:
 
 
 def indented(value: Any, margin: str) -> str:
-    """The JSON text of a value; the margin stands before each line except the first."""
+    """The JSON text of a value; each line except the first starts with `margin`."""
     line = json.dumps(value, allow_nan=False)
     if not isinstance(value, dict | list) or len(margin + line) <= WIDTH:
         return line
@@ -297,7 +299,7 @@ def indented(value: Any, margin: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """The `value` in types that JSON has.
+    """Convert `value` to types that JSON has.
 
     Arrays become lists, and numbers that are not finite become None.
     """

@@ -1,6 +1,6 @@
-"""Types of options: `--help` shows the ranges of numeric types, and `check` enforces the types.
+"""Types of options; `--help` shows their ranges, and `check` raises an error for wrong values.
 
-The type of a path option says whether the path may be in a bucket.
+The type of a path option says whether a path in a bucket is allowed.
 """
 
 import dataclasses
@@ -26,9 +26,10 @@ Flat = Annotated[Options, tyro.conf.OmitArgPrefixes, tyro.conf.arg(name="")]
 
 
 def number(kind: type, limits: str, holds: Callable[[Any], bool]) -> Spec:
-    """The type of a finite number in a range.
+    """The option type for finite numbers in a range.
 
-    The function `holds` returns whether a number is in the range. Messages quote `limits`.
+    The function `holds` returns whether a number is in the range. `--help` and error messages show
+    the text `limits`.
     """
     return Spec(
         nargs=1,
@@ -48,7 +49,7 @@ def is_number(value: Any, kind: type) -> bool:
 
 
 def at_least(minimum: int) -> Spec:
-    """The type of an integer that is at least a minimum."""
+    """The option type for integers that are at least `minimum`."""
     return number(int, f"at least {minimum}", lambda x: x >= minimum)
 
 
@@ -81,12 +82,12 @@ LocalPath = Annotated[Path, _path("PATH", storage.local)]
 
 
 def check(options: Any) -> None:
-    """Refuse a dataclass of options if a value has a wrong type or is out of its range.
+    """Raise an error if a value in a dataclass of options has a wrong type or is out of range.
 
     Nested dataclasses are checked too.
 
     Raises:
-      InputError: A value is wrong; the message names the option.
+      InputError: A value has a wrong type or is out of range. The message names the option.
     """
     for name, hint in get_type_hints(type(options), include_extras=True).items():
         _check_value(name, hint, getattr(options, name))
@@ -125,7 +126,7 @@ def _check_value(name: str, hint: Any, value: Any) -> None:
 
 
 def _kinds(hint: Any) -> str:
-    """The values that a type without ranges allows, in words; "" for types that need no words."""
+    """A text about the values that a type without ranges allows; "" for types that need no text."""
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, get_args(hint)))}"
     if get_origin(hint) is tuple:
@@ -144,7 +145,7 @@ def _fits(hint: Any, value: Any) -> bool:
 
 
 def ranges(hint: Any) -> Iterator[Spec]:
-    """The ranges inside a type, such as the range of a tuple's elements."""
+    """Yield the ranges inside a type, such as the range of a tuple's elements."""
     for part in get_args(hint):
         if isinstance(part, Spec):
             yield part

@@ -1,1 +1,1 @@
-"""Benchmarks: times and memory of our programs on a device, compared with other libraries."""
+"""Benchmarks that compare the time and memory of our functions with those of other libraries."""

@@ -1,4 +1,4 @@
-"""Time of `coupled_channels` on the shapes of a deep decoder, compared with JAX's tracing time."""
+"""Compare the time of `coupled_channels` for a deep decoder with the time of JAX's tracing."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def pairs() -> list[Pair]:
-    """Pairs of calls to time, for a decoder with a loop over layers and for one with a scan."""
+    """Pairs of functions to time, for a decoder that loops over layers and one that uses a scan."""
     return [
         pair("layers unrolled / tracing", transformers.unrolled_llama, parameters(scanned=False)),
         pair("layers in a scan / tracing", transformers.llama, parameters(scanned=True)),
@@ -29,7 +29,7 @@ def pairs() -> list[Pair]:
 def parameters(*, scanned: bool) -> transformers.Params:
     """The shapes and dtypes of the decoder's parameters.
 
-    With `scanned`, each parameter of all blocks is one array, stacked along a leading axis.
+    With `scanned`, one array holds a parameter of all blocks, stacked along a leading axis.
     """
 
     def array(*shape: int) -> jax.ShapeDtypeStruct:
@@ -43,9 +43,9 @@ def parameters(*, scanned: bool) -> transformers.Params:
 
 
 def pair(name: str, apply: Callable[..., Any], params: transformers.Params) -> Pair:
-    """A pair of calls to time: `coupled_channels` of `apply`, and JAX's tracing of `apply`.
+    """A pair of functions to time: one runs `coupled_channels` on `apply`, one traces `apply`.
 
-    Each call traces a new function, so that no call reads JAX's cache.
+    Each timed run traces a newly defined function, so that no run reads JAX's cache.
     """
     tokens = jax.ShapeDtypeStruct((1, TOKENS), jnp.int32)
 

@@ -21,7 +21,7 @@ WITHOUT_OTT = "ott-jax is not installed: pip install ott-jax, for its row"
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
-    """For each title of a table, the function that makes the table's pairs of programs."""
+    """For each table's title, the callable that makes the table's pairs of functions to time."""
     return {
         "earth mover distances of features": features,
         "earth mover distance of joint outputs": joint,
@@ -29,11 +29,12 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def features() -> list[Pair]:
-    """Our function `emd_1d`, which computes a distance for each feature, and gradients of `emd_1d`.
+    """Pairs to time `emd_1d`, which computes a distance for each feature, and its gradients.
 
-    The time of the distances is compared with the time of a loop over SciPy's function. The time of
-    the gradients is compared with the time of the distances. If ott-jax is installed, the times of
-    distances and gradients are also compared with a vmap of ott-jax.
+    The time of the distances is compared with the time of a loop that calls SciPy's function for
+    each feature. The time of the gradients is compared with the time of the distances. If ott-jax
+    is installed, the times of distances and gradients are also compared with those of ott-jax under
+    vmap.
     """
     x, y = jax.random.normal(jax.random.key(1), (2, *FEATURES))
     ours = jax.jit(jaxnorm.shift.emd_1d)
@@ -90,10 +91,9 @@ def ott_quantiles() -> Callable[[jax.Array, jax.Array], jax.Array] | None:
 
 
 def joint() -> list[Pair]:
-    """The exact distance of joint distributions, compared with SciPy's functions.
+    """A pair to time the exact distance between joint distributions, compared with SciPy.
 
-    The function also measures and prints the time and the memory of one call for samples of shape
-    `LARGE`.
+    The function also runs `emd` once on samples of shape `LARGE`, and prints its time and memory.
     """
     x, y = jax.random.normal(jax.random.key(2), (2, *JOINT))
 
@@ -108,7 +108,7 @@ def joint() -> list[Pair]:
 
 
 def full_size() -> tuple[float, float]:
-    """Seconds and growth of memory (GB) of one call of `emd` in a new Linux process."""
+    """Run `emd` once in a new Linux process; return its seconds and its added memory in GB."""
     program = f"""
 import time
 from pathlib import Path

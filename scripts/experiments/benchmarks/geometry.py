@@ -1,6 +1,6 @@
-"""Times of `tree_gram`, random networks, Monte Carlo, and maps of layers of infinite width.
+"""Times of `tree_gram`, random networks, Monte Carlo, and maps of infinitely wide layers.
 
-Random networks and Monte Carlo are compared with the operations that take most of their time.
+Random networks and Monte Carlo are compared with those of their operations that take most time.
 """
 
 from collections.abc import Callable
@@ -33,10 +33,10 @@ def map_groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def networks() -> list[Pair]:
-    """Random networks whose weights are drawn by each of JAX's random generators.
+    """Pairs to time random networks, with weights from each of JAX's random generators.
 
-    The compared program draws the same weights and computes one matrix product for each layer. The
-    last rows compare only the times in which the generators draw the weights.
+    The function to compare with draws the same weights and computes one matrix product for each
+    layer. The last pairs compare only the times in which the generators draw the weights.
     """
     x = jax.random.normal(jax.random.key(1), (BATCH, WIDTH))
     keys = {name: jax.random.key(0, impl=name) for name in GENERATORS}
@@ -73,10 +73,10 @@ def networks() -> list[Pair]:
 
 
 def trees() -> list[Pair]:
-    """`tree_gram` at one large depth, compared with brute force at depth 14.
+    """Pairs to time `tree_gram` at one large depth, compared with brute force at depth 14.
 
-    The second pair of programs compares one vmapped call for many batches at a smaller depth with
-    one call at the large depth.
+    The second pair compares `tree_gram` under vmap, for many batches at a smaller depth, with
+    `tree_gram` for one batch at the large depth.
     """
     points = jnp.asarray(np.random.default_rng(0).normal(size=(TREES, POINTS)), jnp.float32)
     one = jax.jit(lambda x: geometry.tree_gram(x, DEPTH))
@@ -102,10 +102,10 @@ def trees() -> list[Pair]:
 
 
 def maps() -> list[Pair]:
-    """The time of maps for any activation, at ReLU, compared with the time of ReLU's closed form.
+    """Pairs to time the maps that accept any activation, for ReLU, and ReLU's closed form.
 
-    The programs of the first pair map one cosine through many layers. The programs of the second
-    pair map a Gram matrix through one layer.
+    The first pair maps one cosine through many layers. The second pair maps a Gram matrix through
+    one layer.
     """
     relu = jax.jit(geometry.mean_field.kernel_map, static_argnums=(0, 1))(jax.nn.relu, (0.0,))
 
@@ -137,7 +137,7 @@ def maps() -> list[Pair]:
 
 
 def draws() -> list[Pair]:
-    """`monte_carlo_moments`, compared with only drawing the random numbers."""
+    """Pairs to time `monte_carlo_moments`, compared with only drawing the random numbers."""
     key = jax.random.key(0)
 
     @jax.jit

@@ -1,7 +1,8 @@
-"""Times of ResNet-50 and VGG-16 with half the multiply-accumulates, and of the whole networks.
+"""Compare the times of pruned and whole networks, with half of all multiply-accumulates removed.
 
-The name of a row includes the ideal ratio of times, which is the ratio of multiply-accumulates. The
-ideal ratio, divided by the measured ratio, is the share of the ideal speed-up that is reached.
+The networks are ResNet-50 and VGG-16. The name of a row includes the ideal ratio of times, which is
+the ratio of multiply-accumulates. The ideal ratio, divided by the measured ratio, is the share of
+the ideal speed-up that the pruned network reaches.
 """
 
 from collections.abc import Callable
@@ -40,7 +41,7 @@ def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
 
 
 def pairs(name: str) -> list[Pair]:
-    """Networks with half of the multiply-accumulates, each compared with the whole network."""
+    """Pairs to time the whole network and networks with half of its multiply-accumulates."""
     apply, whole = evaluation(BUILD[name](nnx.Rngs(0)))
     image = jnp.zeros((1, SIDE, SIDE, 3), jnp.float32)
     macs = pruning.cost(apply, whole, image).macs

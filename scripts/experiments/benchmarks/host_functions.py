@@ -1,4 +1,4 @@
-"""Public functions that run on the host, so no device program exists for them."""
+"""The public functions that run on the host and are therefore not compiled for a device."""
 
 from collections.abc import Callable, Iterator
 from inspect import isfunction

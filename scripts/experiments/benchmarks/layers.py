@@ -1,4 +1,4 @@
-"""Times of layers, and of networks with these layers, compared with Flax's batch norm."""
+"""Compare the times of our layers, and of networks with our layers, with Flax's batch norm."""
 
 from collections.abc import Callable
 from functools import partial
@@ -30,7 +30,7 @@ LAYERS = {
 
 
 def groups(dtype: Any) -> dict[str, Callable[[], list[Pair]]]:
-    """For each title of a table, the function that makes the table's pairs of programs."""
+    """For each table's title, the callable that makes the table's pairs of functions to time."""
     return {
         "training: output and gradients of input and parameters": lambda: training(dtype),
         "inference": lambda: inference(dtype),
@@ -40,7 +40,7 @@ def groups(dtype: Any) -> dict[str, Callable[[], list[Pair]]]:
 
 
 def training(dtype: Any) -> list[Pair]:
-    """Pairs of programs that return the outputs, the running statistics and all gradients."""
+    """Pairs of functions that return the outputs, the running statistics and all gradients."""
 
     def both_ways(layer: nnx.Module, x: jax.Array) -> Compiled:
         return gradient(layer, x, jax.random.normal(jax.random.key(1), x.shape, x.dtype))
@@ -56,7 +56,7 @@ def inference(dtype: Any) -> list[Pair]:
 
 
 def shapes() -> tuple[tuple[int, ...], ...]:
-    """The shapes of the inputs; on a GPU or TPU also two shapes that are larger than any cache."""
+    """The shapes of the layers' inputs; on a GPU or TPU, some inputs are larger than any cache."""
     return SHAPES if jax.default_backend() == "cpu" else SHAPES + LARGE
 
 
@@ -71,7 +71,7 @@ def resnets(dtype: Any) -> list[Pair]:
 
 
 def mlps(dtype: Any) -> list[Pair]:
-    """Multilayer perceptrons, which store the input of every layer for the backward pass."""
+    """Pairs to time perceptrons; they store the input of every layer for the backward pass."""
     x = jax.random.normal(jax.random.key(0), VECTORS, dtype)
     width = VECTORS[1]
 
@@ -87,7 +87,7 @@ def mlps(dtype: Any) -> list[Pair]:
 def layers(
     shape: tuple[int, ...], dtype: Any, program: Callable[[Any, jax.Array], Compiled]
 ) -> list[Pair]:
-    """Each of our layers, compared with Flax's layer on one input."""
+    """Pairs that compare each of our layers with Flax's layer, on one input."""
     x = jax.random.normal(jax.random.key(0), shape, dtype)
     copy = jax.jit(lambda x: x + 1)
 
@@ -103,7 +103,7 @@ def pairs(
     program: Callable[[jaxnorm.models.Norm], Compiled],
     copy: Callable[[], Any] | None = None,
 ) -> list[Pair]:
-    """For each of our layers: `program` with our layer, paired with `program` with Flax's layer."""
+    """For each of our layers, pair `program` of our layer with `program` of Flax's layer."""
     peer = program(partial(nnx.BatchNorm, dtype=dtype))
     measured = {name: program(partial(norm, dtype=dtype)) for name, norm in LAYERS.items()}
     return [

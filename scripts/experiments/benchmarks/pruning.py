@@ -1,4 +1,4 @@
-"""Times of pruning criteria for VGG-16's layers, and of VGG-16 with half of its channels."""
+"""Time the pruning criteria on VGG-16's layers, and VGG-16 with half of its channels."""
 
 from collections.abc import Callable
 from functools import partial
@@ -43,9 +43,10 @@ def drawn() -> list[np.ndarray]:
 
 
 def criteria() -> list[Pair]:
-    """All four criteria, compared with PyTorch, and with one matrix product V Vᵀ per layer.
+    """Pairs that compare all four criteria with PyTorch, and with one matrix product per layer.
 
-    The criterion GM alone is also compared with SciPy's cdist in float64.
+    The matrix product is V Vᵀ, where V has the layer's filters as rows. The criterion GM alone is
+    also compared with SciPy's cdist in float64.
     """
     host = drawn()
     layers = jax.device_put(host)
@@ -68,10 +69,10 @@ def criteria() -> list[Pair]:
 
 
 def pytorch(host: list[np.ndarray]) -> Callable[[], list[Any]] | None:
-    """The criteria's scores, computed in PyTorch.
+    """A function that computes the criteria's scores in PyTorch, or None if PyTorch cannot run.
 
-    Weiszfeld's iteration ends when a step is at most 10⁻⁶ times the norm of the result, or after
-    100 steps.
+    Weiszfeld's iteration for the geometric median ends when a step is at most 10⁻⁶ times the norm
+    of the result, or after 100 steps.
     """
     torch = torch_on_all_cores("four criteria / PyTorch")
     if torch is None:
@@ -115,7 +116,7 @@ def distance() -> list[Pair]:
 
 
 def halved() -> list[Pair]:
-    """VGG-16 with half of the channels.
+    """Pairs to time VGG-16 with half of the channels, compared with the whole VGG-16.
 
     The ideal ratio of times is the ratio of the multiply-accumulates.
     """

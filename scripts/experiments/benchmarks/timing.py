@@ -1,4 +1,4 @@
-"""Measures the times and the memory of two programs whose calls alternate."""
+"""Measure the times of two functions that run alternately, and record their memory."""
 
 import os
 import time
@@ -14,16 +14,16 @@ from experiments.cli import say
 
 
 class Pair(NamedTuple):
-    """Two programs whose times are compared, and a program that only copies the data.
+    """Two functions whose times are compared, and a function that only copies the data.
 
     Attributes:
-      name: The names of our program and of the other program, with a slash between them.
-      ours: A call of our program.
-      peer: A call of the other program.
-      copy: A call that copies the data.
-      memory: The bytes of the results and temporary arrays of our program, divided by the bytes of
-        the other program.
-      runs: The maximum number of calls, for a program whose call takes seconds.
+      name: The names of our function and of the other function, with a slash between them.
+      ours: Runs our function; takes no arguments.
+      peer: Runs the other function; takes no arguments.
+      copy: Copies the data; takes no arguments.
+      memory: The bytes of our function's results and temporary arrays, divided by the same bytes
+        for the other function.
+      runs: The largest number of timed runs, for functions that take seconds.
       like: The name of a set of pairs that differ only in size. The table shows the mean ratio of
         each set.
     """
@@ -38,11 +38,11 @@ class Pair(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """The median times of the two programs of a pair, and statistics of the ratio of the times.
+    """The median times of the two functions of a pair, and statistics of the ratio of the times.
 
-    A ratio is the time of one call of our program, divided by the time of the next call of the
-    other program. The statistics are the median and the quartiles of the ratios. `copies` is the
-    time of our program, divided by the time of a copy of the data.
+    A ratio is the time of one run of our function, divided by the time of the next run of the other
+    function. The statistics are the median and the quartiles of the ratios. `copies` is the time of
+    our function, divided by the time of a copy of the data.
     """
 
     name: str
@@ -55,9 +55,9 @@ class Timing(NamedTuple):
 
 
 def time_pair(pair: Pair, runs: int) -> Timing:
-    """The times of a pair.
+    """The measured times of the two functions of a pair.
 
-    Each program is called min(`runs`, `pair.runs`) times.
+    Each function is timed min(`runs`, `pair.runs`) times.
     """
     runs = runs if pair.runs is None else min(runs, pair.runs)
     a, b = alternately(pair.ours, pair.peer, runs)
@@ -73,9 +73,10 @@ def time_pair(pair: Pair, runs: int) -> Timing:
 def alternately(
     ours: Callable[[], Any], peer: Callable[[], Any], runs: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The seconds of `runs` calls of each program.
+    """The seconds that `runs` runs of each function take, one array for each function.
 
-    Calls of the programs alternate, after three warm-up calls of each program.
+    The two functions run alternately. The first three runs of each function warm up and are not
+    returned.
     """
     seconds = np.empty((runs + 3, 2))
     for i, j in np.ndindex(seconds.shape):

@@ -1,4 +1,4 @@
-"""Times of training steps of a ResNet-20 on images of CIFAR's shape, for one and for five seeds."""
+"""Measure the times of a ResNet-20's training steps on CIFAR-sized images, and of several seeds."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ RUNS = 10
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
-    """For each title of a table, the function that makes the table's pairs of programs."""
+    """For each table's title, the callable that makes the table's pairs of functions to time."""
     title = f"{STEPS} training steps of a ResNet-20 on batches of {RECIPE.batch_size} images"
     return {
         title: steps,
@@ -40,7 +40,7 @@ def random_images(side: int, channels: int, count: int = 1280) -> Images:
 
 
 def steps() -> list[Pair]:
-    """Training steps of `RECIPE`, compared with steps of unitized layers and of other loops."""
+    """Pairs that compare training steps of `RECIPE` with unitized layers and with other loops."""
     images = random_images(32, 3)
     loop = partial(training_loop, images)
     pairs = [
@@ -55,12 +55,12 @@ def steps() -> list[Pair]:
 
 
 def training_loop(images: Images, recipe: Recipe) -> Callable[[], Any]:
-    """Steps of the loop of `train.py`, which also loads batches, crops images and reads losses."""
+    """A function that trains like `train.py`: it loads batches, crops images and reads losses."""
     return train_steps(Trainer(recipe, images, mesh_of(1)), (0,))
 
 
 def train_steps(trainer: Trainer, seeds: tuple[int, ...]) -> Callable[[], Any]:
-    """A function that takes the next `STEPS` training steps at each call."""
+    """A function that runs the next `STEPS` training steps each time that it is called."""
     state = trainer.init_state(seeds)
 
     def run() -> Any:
@@ -73,7 +73,7 @@ def train_steps(trainer: Trainer, seeds: tuple[int, ...]) -> Callable[[], Any]:
 
 
 def bare(images: Images) -> Callable[[], Any]:
-    """The compiled step alone: all steps use one batch in memory, without crops."""
+    """A function that runs only the compiled step, always on one batch in memory, without crops."""
     batch = images._replace(
         x_train=images.x_train[: RECIPE.batch_size], y_train=images.y_train[: RECIPE.batch_size]
     )
@@ -89,7 +89,7 @@ def bare(images: Images) -> Callable[[], Any]:
 
 
 def by_hand(images: Images) -> Callable[[], Any]:
-    """A loop written by hand with Flax's batch norm, Optax's SGD and batches from the host."""
+    """A handwritten training loop with Flax's batch norm, Optax's SGD and batches from the host."""
     model = jaxnorm.models.PreActResNet(20, classes=10, norm=nnx.BatchNorm, rngs=nnx.Rngs(0))
     optimizer = nnx.Optimizer(
         model,
@@ -119,7 +119,7 @@ def by_hand(images: Images) -> Callable[[], Any]:
 
 
 def pytorch(images: Images) -> Callable[[], Any] | None:
-    """The training step of `RECIPE` in PyTorch, with channels last."""
+    """The training steps of `RECIPE` in PyTorch, with channels last; None if PyTorch cannot run."""
     torch = torch_on_all_cores("the PyTorch network")
     if torch is None:
         return None
@@ -145,7 +145,7 @@ def pytorch(images: Images) -> Callable[[], Any] | None:
 
 
 def pytorch_resnet20(torch: Any) -> Any:
-    """The network of `RECIPE` in PyTorch."""
+    """The ResNet-20 of `RECIPE` as a PyTorch module."""
     relu = torch.nn.functional.relu
 
     def conv(channels: int, width: int, size: int, stride: int = 1) -> Any:
@@ -182,9 +182,9 @@ def pytorch_resnet20(torch: Any) -> Any:
 
 
 def seeds() -> list[Pair]:
-    """Training of five seeds in one vmapped program, compared with one seed after the other.
+    """Pairs that compare training five seeds under one vmap with training one seed after another.
 
-    The default of `--vmap-seeds` in `train.py` follows from the measured ratios of times.
+    The measured ratios of times are the reason for the default of `--vmap-seeds` in `train.py`.
     """
     images, five = random_images(8, 1), (0, 1, 2, 3, 4)
     pairs = []

@@ -1,8 +1,8 @@
-"""Times of published transformers, whole and with half of their heads and widths.
+"""Compare the times of whole transformers with those after half of heads and widths is removed.
 
 The networks are plain functions with random weights: GPT-2 (small) and a LLaMA of the same width,
-both with their layers in a scan. The pruned networks run by `resized`, with the constants of the
-whole network, such as 1/√width.
+both with their layers in a scan. The pruned networks run by `resized`, which keeps the constants of
+the whole network, such as 1/√width.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def pairs(apply: Callable[..., Any], shapes: Params) -> list[Pair]:
-    """Networks with half of all heads and widths, compared with the whole network.
+    """Pairs to time networks with half of all heads and widths, compared with the whole network.
 
     The first pruned network has the whole residual stream. The second pruned network has half of
     the stream's channels.
@@ -132,7 +132,7 @@ def rms_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
 
 
 def rotate(x: jax.Array) -> jax.Array:
-    """Rotary positions: pairs of one channel from each half of the last axis are rotated."""
+    """Apply rotary positions, which rotate channel i of each half of the last axis as a pair."""
     a, b = jnp.split(x, 2, -1)
     rates = 10000.0 ** -np.linspace(0, 1, a.shape[-1], endpoint=False)
     angles = (np.arange(x.shape[1])[:, None] * rates)[:, None]

@@ -1,1 +1,1 @@
-"""Reads memory traffic, kernels and collectives from compiled programs, which are not run."""
+"""Read memory traffic, kernels and collectives from compiled programs, without running them."""

@@ -1,4 +1,4 @@
-"""A training step of the inner bottleneck of a ResNet-50, as one program compiled ahead of time.
+"""A training step of a ResNet-50's inner bottleneck block, compiled ahead of time.
 
 The block reads its input and the cotangent of its output. The block writes its output, the gradient
 of its input, its parameters after a step of SGD, and its running statistics. The step computes in

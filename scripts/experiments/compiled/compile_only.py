@@ -1,8 +1,9 @@
-"""Compiles programs for TPUs and GPUs that are not attached, and reads the compiled programs.
+"""Compile functions for TPUs and GPUs that are not attached, and read the compiled programs.
 
 libtpu compiles for any TPU topology, and the CUDA plugin compiles for an H100; neither compiler
-needs the device. One process compiles either for TPUs or for GPUs. The devices of a topology cannot
-store arrays, so `measure` takes shapes, which `place` makes.
+needs the device. One process compiles either for TPUs or for GPUs. The devices of a topology that
+is not attached cannot store arrays. Therefore `measure` takes shapes instead of arrays, and `place`
+makes these shapes.
 """
 
 import multiprocessing
@@ -64,7 +65,7 @@ def compile_only_devices(name: str) -> list[Any]:
     """The devices of a topology, such as "v5e:2x2", "h100", or "h100:8" for one host.
 
     Call `compile_only_devices` before JAX first uses a device. The function restricts JAX to the
-    CPU, because both plugins would otherwise look for an attached device.
+    CPU, because otherwise the TPU plugin and the CUDA plugin would look for an attached device.
 
     Raises:
       InputError: The plugin is not installed.
@@ -96,14 +97,14 @@ def compile_only_devices(name: str) -> list[Any]:
 
 
 def check_plugin(name: str) -> None:
-    """Refuse the topology `name` if the plugin that compiles for it is not installed."""
+    """Raise InputError if the plugin that compiles for the topology `name` is not installed."""
     plugin = "jax_cuda12_plugin" if name.startswith("h100") else "libtpu"
     if find_spec(plugin) is None:
         raise InputError(f"compiling for {name} needs {plugin}: {INSTALL}")
 
 
 def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a function that runs in a new process; the calling process handles Ctrl-C."""
+    """Run a function in a new process and return its result; the new process ignores Ctrl-C."""
     context = multiprocessing.get_context("spawn")
     ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
     with ProcessPoolExecutor(1, mp_context=context, **ignore) as executor:
@@ -144,5 +145,5 @@ def measure(program: Callable, *arguments: Any) -> Measured:
 
 
 def place(tree: Any, sharding: Sharding) -> Any:
-    """The shapes and dtypes of `tree`, with `sharding`, as arguments of a program."""
+    """Replace the arrays of `tree` by their shapes and dtypes with `sharding`, for `measure`."""
     return jax.tree.map(lambda x: ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)

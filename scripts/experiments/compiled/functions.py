@@ -1,8 +1,8 @@
 """All public functions of the three packages at realistic sizes, to be compiled ahead of time.
 
-Functions that run only on the host are left out (`benchmarks.host_functions`). The sizes are the
-sizes of a layer's outputs (8192 vectors of 4096 features), and of VGG-16's largest kernels (512
-filters of 4608 weights). Further sizes are of arrays in the papers' experiments in geometry. All
+Functions that run only on the host are left out (`benchmarks.host_functions`). Some arrays have the
+size of a layer's outputs (8192 vectors of 4096 features), or of VGG-16's largest kernels (512
+filters of 4608 weights). Other arrays have the sizes of the papers' experiments in geometry. All
 arrays are float32.
 """
 
@@ -25,7 +25,7 @@ from jaxnorm import shift
 
 
 class Case(NamedTuple):
-    """A public function, and the program in which it is measured."""
+    """A public function, and the program and arguments with which it is compiled and measured."""
 
     function: Callable
     program: Callable
@@ -46,7 +46,7 @@ class Case(NamedTuple):
 
 
 def qualified_name(function: Callable) -> str:
-    """The name of a function without its private module, such as `pruning.criteria.scores`."""
+    """A function's full name, such as `pruning.criteria.scores`, without private modules."""
     return f"{function.__module__.partition('._')[0]}.{function.__name__}"
 
 
@@ -56,9 +56,9 @@ def case(function: Callable, *arguments: Any, **options: Any) -> Case:
 
 
 def function_rows(sharding: Sharding) -> Iterator[dict[str, Any]]:
-    """For each public function, a row of measurements of its program.
+    """Yield a row of measurements for each public function, compiled for one device.
 
-    If the compiler fails, the row has the first line of the error.
+    If the compiler fails, the row has the first line of the error instead of measurements.
     """
     for case in cases():
         row = {"function": case.name, "size": case.size}

@@ -1,4 +1,4 @@
-"""The normalization layers and Flax's batch norm, as programs compiled ahead of time.
+"""Our normalization layers and Flax's batch norm, compiled ahead of time.
 
 A training program runs a layer forward and backward, and returns the output, the new running
 statistics and the gradients of input and parameters. The cotangent passes an optimization barrier
@@ -34,11 +34,11 @@ Layer = Callable[[dict[str, Array], Running, Array, Mode], tuple[Array, Running]
 
 
 class Limits(NamedTuple):
-    """Limits of the HBM traffic and the temporary memory of our layer.
+    """Upper limits for the HBM traffic and the temporary memory of our layer.
 
-    The limit of traffic is for our layer's traffic divided by the traffic of Flax's layer. The
-    limit of memory is for our layer's memory minus the memory of Flax's layer, divided by the bytes
-    of the input. None means no limit.
+    `traffic` limits our layer's traffic, divided by the traffic of Flax's layer. `temporary` limits
+    our layer's temporary memory minus the memory of Flax's layer, divided by the bytes of the
+    input. None means no limit.
     """
 
     traffic: float | None = None
@@ -48,7 +48,7 @@ class Limits(NamedTuple):
 def flax_layer(
     params: dict[str, Array], running: Running, x: Array, mode: Mode
 ) -> tuple[Array, Running]:
-    """A `flax.nnx.BatchNorm` that computes in the dtype of `x`."""
+    """Apply `flax.nnx.BatchNorm` in the dtype of `x`; return the output and running statistics."""
     layer = nnx.BatchNorm(
         x.shape[-1],
         use_running_average=mode == "inference",
@@ -66,7 +66,7 @@ def flax_layer(
 def our_layer(
     normalize: Callable, params: dict[str, Array], running: Running, x: Array, mode: Mode
 ) -> tuple[Array, Running]:
-    """The layer `normalize` with running statistics, which does the same work as Flax's layer."""
+    """Apply our layer `normalize` and update running statistics, as Flax's layer does."""
     if mode == "inference":
         statistics = jaxnorm.BatchStatistics(*running, jnp.ones(()))
         return normalize(x, **params, statistics=statistics)[0], running
@@ -110,20 +110,21 @@ def inference(layer: Layer, params: Any, running: Running, x: Array) -> Array:
 
 
 def parameters(name: str, channels: int) -> tuple[dict[str, Any], tuple[Any, Any]]:
-    """The shapes of parameters and running statistics, in float32."""
+    """The float32 shapes of a layer's parameters, and of its running mean and variance."""
     c = jax.ShapeDtypeStruct((channels,), jnp.float32)
     names = ("scale", "bias", "alpha") if is_unitized(name) else ("scale", "bias")
     return dict.fromkeys(names, c), (c, c)
 
 
 def floor(name: str, shape: Shape, mode: Mode) -> int:
-    """The smallest possible HBM traffic in units of n, the bytes of x, if all arrays are in HBM.
+    """The least HBM traffic of a layer whose arrays are all in HBM, divided by the bytes of x.
 
-    In training, batch norm reads x for the sums, and x again to write y. The backward pass reads x
-    and dy for the sums, and x and dy again to write dx. For batch norm and for a unitized layer of
-    images, the total is 8 n. A unitized layer of vectors needs 4 n forward, because it also reads x
-    for the norms, and 7 n backward, because it reads x and dy once more. In inference, batch norm
-    reads x and writes y (2 n), and a unitized layer also reads x for the norms (3 n).
+    Let n be the bytes of x. In training, the forward pass of batch norm reads x for the sums, reads
+    x again, and writes y (3 n). The backward pass reads x and dy for the sums, reads both again,
+    and writes dx (5 n). For batch norm and for a unitized layer of images, the total is 8 n. A
+    unitized layer of vectors needs 4 n forward, because it also reads x for the norms, and 7 n
+    backward, because it reads x and dy once more. In inference, batch norm reads x and writes y (2
+    n), and a unitized layer also reads x for the norms (3 n).
     """
     if mode == "inference":
         return 3 if is_unitized(name) else 2
@@ -148,7 +149,7 @@ def limits(target: str, name: str, shape: Shape, dtype: str, mode: Mode) -> Limi
 def layer_rows(
     target: str, sharding: Sharding, shapes: Sequence[Shape], dtypes: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    """A row of measurements for each dtype, shape, mode and layer."""
+    """Yield a row of measurements for each dtype, shape, mode and layer."""
     modes: tuple[Mode, ...] = ("training", "inference")
     for dtype, shape, mode in product(dtypes, shapes, modes):
         n = math.prod(shape) * jnp.dtype(dtype).itemsize
@@ -177,14 +178,14 @@ def measure_layer(name: str, shape: Shape, dtype: str, mode: Mode, sharding: Sha
 
 
 def judge(row: dict[str, Any], limits: Limits) -> dict[str, Any]:
-    """The row with its limits, and whether the row's rounded measurements are within the limits."""
+    """Add to a row its limits, and whether the row's rounded measurements are within the limits."""
     pairs = ((row["ratio_to_flax"], limits.traffic), (row["temporary"], limits.temporary))
     held = [round(value, 2) <= limit for value, limit in pairs if limit is not None]
     return row | {"limits": limits._asdict(), "holds": all(held) if held else None}
 
 
 def collective_rows(devices: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """The collectives in each layer's forward pass, if the batch is sharded over `devices`."""
+    """Yield the collectives in each layer's forward pass, with batches sharded over `devices`."""
     mesh = Mesh(np.array(devices), ("data",))
     replicated = NamedSharding(mesh, PartitionSpec())
     for shape in ((256, 56, 56, 256), (8192, 4096)):

@@ -1,4 +1,4 @@
-"""The memory traffic of eight normalizers in a training step that is compiled ahead of time.
+"""The memory traffic of a training step, compiled ahead of time, with each of eight normalizers.
 
 As in `layers`, the cotangent passes an optimization barrier together with the output. Parameters
 and running statistics are in float32, and data are in bfloat16.
@@ -45,7 +45,7 @@ def training(graph: nnx.GraphDef, params: Any, rest: Any, x: Array, dy: Array) -
 
 
 def rows(sharding: Sharding) -> Iterator[dict[str, Any]]:
-    """A row of measurements for each shape and normalizer."""
+    """Yield a row of measurements for each shape and normalizer."""
     for shape in SHAPES:
         n = math.prod(shape) * jnp.dtype(DTYPE).itemsize
         for name, norm in NORMS.items():

@@ -1,8 +1,8 @@
-"""A compiled training step: its memory, its traffic and lower bounds of its time on each chip.
+"""Read a compiled training step's memory and traffic, and bound its time on a chip from below.
 
-Each of the three bounds is the time that one resource needs at its published rate. The bounds do
-not include the latency of kernels and collectives. The bounds assume that a chip uses all its
-links, although a small topology lacks some links.
+There are three bounds. Each bound is the time that one resource (compute, HBM or interconnect)
+needs at its published rate. The bounds do not include the latency of kernels and collectives. The
+bounds assume that a chip uses all its links, although a small topology lacks some links.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from experiments.compiled.traffic import COLLECTIVES, results, summary
 
 
 class Chip(NamedTuple):
-    """Published figures of a chip."""
+    """Published numbers of a chip, such as its operations per second and its bytes of HBM."""
 
     flops: float  # The floating-point operations per second in bfloat16.
     hbm_bandwidth: float  # The bytes per second that move between HBM and the chip.
@@ -41,7 +41,7 @@ CHIPS = {
 
 
 def hbm_needed(error: Exception) -> float:
-    """The bytes of HBM that a step needs, read from the compiler's error for a chip with less HBM.
+    """The bytes of HBM that a step needs, read from the compiler's error when the HBM is too small.
 
     Raises:
       InputError: The cause of `error` is not a lack of memory.
@@ -58,7 +58,7 @@ def hbm_needed(error: Exception) -> float:
 def measure(
     compiled: jax.stages.Compiled, flops: float, chips: int, chip: Chip | None
 ) -> dict[str, Any]:
-    """For each chip, the memory, collectives, HBM traffic and operations of a step.
+    """The memory, collectives, HBM traffic and operations that a step needs on each chip.
 
     If the figures of the `chip` are known, the result also has the bounds of the time.
     """
@@ -82,7 +82,7 @@ def measure(
 
 
 def operations(program: jax.stages.Compiled | jax.stages.Lowered) -> float:
-    """The number of floating-point operations that XLA counts; 0 if XLA counts none."""
+    """The number of floating-point operations that XLA reports; 0 if XLA reports no number."""
     flops = (program.cost_analysis() or {}).get("flops", 0.0)
     return flops if flops > 0 else 0.0
 
@@ -90,7 +90,7 @@ def operations(program: jax.stages.Compiled | jax.stages.Lowered) -> float:
 def memory_of(compiled: jax.stages.Compiled, chip: Chip | None) -> dict[str, Any]:
     """The bytes of HBM that a step needs.
 
-    If a result uses the buffer of an argument, the buffer counts once.
+    If a result reuses the buffer of an argument, the buffer counts once.
     """
     m: Any = compiled.memory_analysis()
     parts = {
@@ -104,7 +104,7 @@ def memory_of(compiled: jax.stages.Compiled, chip: Chip | None) -> dict[str, Any
 
 
 def collectives(text: str) -> list[dict[str, Any]]:
-    """The collectives of a compiled step: kind, dtype, count, number of arrays and their bytes."""
+    """List the collectives of a compiled step, with their kind, dtype, count, arrays and bytes."""
     found: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
     for computation in parse(text).computations.values():
         shapes = {i.name: i.shape for i in computation}
@@ -130,7 +130,7 @@ def collectives(text: str) -> list[dict[str, Any]]:
 
 
 def sizes(shapes: list[str]) -> dict[str, list[float]]:
-    """For each element type, the bytes of all arrays, without the padding of tiles."""
+    """For each element type, the sizes of all arrays in bytes, without the padding of tiles."""
     found: dict[str, list[float]] = defaultdict(list)
     for dtype, dims, _ in itertools.chain(*map(arrays, shapes)):
         found[dtype].append(BYTES[dtype] * float(math.prod(dims)))
@@ -138,13 +138,13 @@ def sizes(shapes: list[str]) -> dict[str, list[float]]:
 
 
 def bytes_sent(exchanged: list[dict[str, Any]], chips: int) -> float:
-    """The bytes that a chip sends if each collective is a ring over all chips."""
+    """The bytes that one chip sends if each collective runs as a ring over all chips."""
     times = {"all-reduce": 2 * (chips - 1) / chips, "collective-permute": 1}
     return sum(times.get(e["kind"], (chips - 1) / chips) * e["bytes"] for e in exchanged)
 
 
 def lines(result: dict[str, Any]) -> list[str]:
-    """Lines of text with the chips and the results of `measure`."""
+    """The lines of text that describe the chips and the results of `measure`."""
     chip = CHIPS.get(result["chip"])
     memory, capacity = result["memory"], f" of {with_prefix(chip.hbm)}B" if chip else ""
     verdict = {True: ": fits", False: ": does not fit", None: ""}[memory["fits"]]
@@ -176,7 +176,7 @@ def lines(result: dict[str, Any]) -> list[str]:
 
 
 def with_prefix(number: float) -> str:
-    """A number with three digits and the prefix of its unit, such as 1.54 T or 27.8 µ."""
+    """A number as text with three digits and a unit prefix, such as 1.54 T or 27.8 µ."""
     if not number > 0:
         return f"{number:g} "
     # The number is rounded before the prefix is chosen, because 999.9 is written as 1 k.

@@ -1,4 +1,4 @@
-"""The tables of `scripts/bench_compiled.py` for one target: rows, and their cells as text."""
+"""The tables of `scripts/bench_compiled.py`: rows for one target, and their cells as text."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ class Table(NamedTuple):
     columns: dict[str, Callable[[Row], str]]
 
     def cells(self, row: Row) -> list[str]:
-        """The cells of a row. If the program was not compiled, a cell gives the reason."""
+        """The cells of a row as text; if the program was not compiled, a cell gives the reason."""
         others = (len(self.columns) - 1) * [""]
         if "skipped" in row:
             return [f"not compiled: {row['skipped']}", *others]
@@ -48,7 +48,7 @@ def rows(
 ) -> Iterator[Row]:
     """The rows of one of the tables in `TABLES`.
 
-    Each program is compiled for `target` when its row is requested.
+    A row's program is compiled for `target` only when the iterator reaches the row.
     """
     devices = compile_only_devices(TARGETS[target])
     sharding = SingleDeviceSharding(devices[0])
@@ -68,7 +68,7 @@ def shape(row: Row) -> str:
 
 
 def bounded(name: str, limit: str) -> Callable[[Row], str]:
-    """A number with two decimals, followed by its limit if there is a limit."""
+    """A function that writes a row's number with two decimals, and its limit if there is one."""
 
     def write(row: Row) -> str:
         at_most = row["limits"][limit]

@@ -1,9 +1,9 @@
-"""Parses XLA's HLO, the text of a compiled program, and counts the bytes of arrays.
+"""Parse XLA's HLO, which is the text of a compiled program, and count the bytes of arrays.
 
-A `Program` has a dictionary from the name of each computation to its instructions. Shapes remain
-text, such as `bf16[256,56,56,64]{3,0,2,1:T(8,128)(2,1)S(1)}`. The text of a shape has the element
-type, the dimensions and the layout. The layout has the order of the dimensions (the fastest-varying
-first), the tiles, and the memory space; S(1) is a TPU's vector memory.
+A `Program` has a dictionary that maps the name of each computation to its list of instructions.
+Shapes remain text, such as `bf16[256,56,56,64]{3,0,2,1:T(8,128)(2,1)S(1)}`. The text of a shape has
+the element type, the dimensions and the layout. The layout has the order of the dimensions (the
+fastest-varying first), the tiles, and the memory space; S(1) is a TPU's vector memory.
 """
 
 import math
@@ -36,7 +36,7 @@ class Program(NamedTuple):
     entry: str
 
     def callee(self, instruction: Instruction) -> list[Instruction]:
-        """The computation that an instruction calls or applies; empty if it calls none."""
+        """The instructions of the computation that an instruction calls; empty if it calls none."""
         return self.computations.get(called(instruction), [])
 
 
@@ -83,7 +83,7 @@ def closing(text: str) -> int:
 
 
 def attribute(instruction: Instruction, pattern: str) -> str:
-    """The text that the group of `pattern` matches in the attributes; empty if nothing matches."""
+    """The text that the first group of `pattern` matches in an instruction's attributes, or ""."""
     match = re.search(pattern, instruction.attributes)
     return match[1] if match else ""
 
@@ -103,9 +103,9 @@ def branches(instruction: Instruction) -> list[str]:
 def trip_count(program: Program, loop: Instruction) -> int | None:
     """The number of iterations of a `while` loop.
 
-    If XLA states the number, the result is the stated number. Otherwise, the result is the constant
-    below which the loop's counter must be, as if the counter started at 0, or None without such a
-    constant.
+    If XLA states the number, the result is the stated number. Otherwise, the loop's condition is
+    read. If the condition compares the counter with a constant, the result is this constant, as if
+    the counter started at 0. Without such a constant, the result is None.
     """
     stated = attribute(loop, r'known_trip_count":\{"n":"(\d+)"')
     if stated:

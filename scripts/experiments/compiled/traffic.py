@@ -1,12 +1,11 @@
-"""HBM traffic, kernels and notable operations of a compiled program, read from its text.
+"""Read the HBM traffic, the kernels and notable operations from a compiled program's text.
 
 The traffic counts the bytes of all operands and results of each kernel in the entry computation. If
-a kernel reads only slices or rows of an operand, only the bytes that the kernel reads count. If a
-kernel updates a result in place, only the written part counts. Reads and writes of a TPU's vector
-memory do not count as traffic. The traffic includes copies from HBM to vector memory, and the
-padding of tiles. The body of a loop is counted once for each iteration, or once if the number of
-iterations is unknown. Of the branches of a conditional, only the branch with the most traffic is
-counted.
+a kernel reads only slices or rows of an operand, only these slices or rows count. If a kernel
+updates a result in place, only the written part counts. Reads and writes of a TPU's vector memory
+do not count as traffic. The traffic includes copies from HBM to vector memory, and the padding of
+tiles. The body of a loop is counted once for each iteration, or once if the number of iterations is
+unknown. In a conditional, only the branch with the most traffic is counted.
 
 The traffic ignores three effects. Caches between HBM and a GPU's cores (50 MB on an H100) can
 reduce the traffic. A sort or a scatter can need several passes. A kernel can read an operand twice.
@@ -46,7 +45,7 @@ NOTABLE = COLLECTIVES | {
 
 
 class Summary(NamedTuple):
-    """The totals of a program. The kernels of a loop count once for each iteration."""
+    """The totals of a program; the kernels of a loop count once for each iteration."""
 
     bytes: float  # the bytes that are read from HBM or written to HBM
     kernels: int
@@ -92,7 +91,7 @@ def collectives(compiled: Any) -> list[Collective]:
 
 
 def computation_summary(program: Program, name: str) -> Summary:
-    """The summary of one run of a computation."""
+    """The summary of a computation that runs once."""
     computation = program.computations[name]
     shapes = {i.name: i.shape for i in computation}
     return total([instruction_summary(program, i, shapes) for i in computation])
@@ -142,7 +141,7 @@ def sum_over_trips(body: Summary, trips: int) -> Summary:
 
 
 def notable_names(program: Program, i: Instruction) -> list[str]:
-    """The names of the notable operations in a kernel; a custom call has the name of its target."""
+    """The names of the notable operations in a kernel; a custom call is named after its target."""
     op = i.op.removesuffix("-start")
     target = attribute(i, r'custom_call_target="([^"]*)"') if op == "custom-call" else ""
     inside = program.callee(i) if op == "fusion" else []
@@ -165,7 +164,7 @@ def kernel_bytes(program: Program, i: Instruction, shapes: dict[str, str]) -> fl
 
 
 def results(collective: Instruction) -> list[str]:
-    """The shapes of the results of `collective`, or of the collective that it starts."""
+    """The result shapes of a collective; also if `collective` only starts an asynchronous one."""
     parts = tuple_parts(collective.shape)
     if collective.op.endswith("-start") and collective.op != "all-reduce-start":
         return parts[1:2]  # `parts` are (operands, results, ...)
@@ -212,7 +211,7 @@ def bytes_written_by_fusion(inside: list[Instruction], part: str, index: int) ->
 
 
 def bytes_read(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
-    """The bytes of the operands of a kernel.
+    """The bytes that a kernel reads from its operands in HBM.
 
     If an operand is sliced, only the bytes in the slices count.
     """

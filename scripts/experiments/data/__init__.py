@@ -1,1 +1,1 @@
-"""Data sets: prepared data sets on disk, ImageNet as a stream, and batches on devices."""
+"""Read prepared data sets from disk, ImageNet as a stream, and make batches on devices."""

@@ -33,7 +33,7 @@ Moments = tuple[Sequence[float], Sequence[float]]
 
 
 class Images(NamedTuple):
-    """Standardized float32 images (NHWC), labels that count from 0, and a checksum of the pixels.
+    """A data set with standardized float32 images (NHWC), labels from 0, and a checksum of pixels.
 
     The checksum is of the pixels before standardization.
     """
@@ -86,7 +86,7 @@ def load(name: str, data_dir: str | Path | None = None, moments: Moments | None 
     Args:
       name: A name of `IN_MEMORY`.
       data_dir: The folder of data sets in tensorflow-datasets' format, by default a cache folder.
-        The digits are prepared in a local folder that does not hold them yet. Files from a bucket
+        If a local folder does not hold the digits yet, they are prepared there. Files from a bucket
         are copied to the cache folder.
       moments: Means and standard deviations of each channel's pixels in [0, 1], by which the images
         are standardized; by default the moments of the training images.
@@ -107,14 +107,15 @@ def load(name: str, data_dir: str | Path | None = None, moments: Moments | None 
 
 
 def records(name: str, data_dir: Path | None = None) -> Records:
-    """The data set `name` of `data_dir`, whose images are read one by one.
+    """The data set `name` in `data_dir`, as records whose images are read one by one.
 
     Args:
       name: A name of `STREAMED`.
       data_dir: The folder of data sets in tensorflow-datasets' format.
 
     Raises:
-      InputError: The name is unknown, or the folder does not hold the data set or is in S3.
+      InputError: The name is unknown, the folder does not hold the data set, or the folder is in
+        S3.
     """
     if name not in STREAMED:
         raise InputError(f"the data set must be one of {', '.join(STREAMED)}; got {name!r}")
@@ -129,12 +130,12 @@ def records(name: str, data_dir: Path | None = None) -> Records:
 
 
 def load_or_stream(name: str, data_dir: Path | None = None) -> Images | Records:
-    """The data set `name`, by `records` if it is too large for memory, and otherwise by `load`."""
+    """The data set `name`, read by `records` if it is too large for memory, otherwise by `load`."""
     return records(name, data_dir) if name in STREAMED else load(name, data_dir)
 
 
 def identity(data: Images | Records) -> dict[str, Any]:
-    """The facts that identify a data set: its version, counts, shape, classes and checksums.
+    """What identifies a data set: its version, counts, shape, classes and checksums.
 
     For images in memory, the checksums cover all labels and images. For records, the checksums
     cover at most a thousand records of each split.
@@ -165,7 +166,7 @@ def identity(data: Images | Records) -> dict[str, Any]:
 
 
 def sha256(parts: Iterable[Any]) -> str:
-    """One checksum of a sequence of bytes or arrays."""
+    """The SHA-256 checksum of all bytes or arrays of a sequence together."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(np.ascontiguousarray(part).data if isinstance(part, np.ndarray) else part)
@@ -227,7 +228,7 @@ def _prepare_digits(folder: Path) -> None:
 def _open(version: Path, splits: Sequence[str], *, encoded: bool) -> tuple[int, list[Sequence]]:
     """The number of classes and the splits of a data set.
 
-    With `encoded`, images are not decoded.
+    With `encoded`, the splits give images as encoded files.
     """
     # With this level, tensorflow-datasets does not log that it recommends OpenCV.
     logging.getLogger("absl").setLevel(logging.ERROR)
@@ -243,7 +244,7 @@ def _open(version: Path, splits: Sequence[str], *, encoded: bool) -> tuple[int, 
 
 
 def _check_counts(split: Any) -> None:
-    """Refuse files whose number of records differs from the number in `dataset_info.json`."""
+    """Raise ValueError if a file's number of records differs from that in `dataset_info.json`."""
     for path, count in zip(split.filepaths, split.shard_lengths, strict=True):
         reader = ArrayRecordReader(os.fspath(path))
         found = reader.num_records()
@@ -257,7 +258,7 @@ def _check_counts(split: Any) -> None:
 
 @contextlib.contextmanager
 def _readable(version: Path) -> Iterator[None]:
-    """Raise `InputError` if a folder cannot be read.
+    """A context that turns every exception of reading a data set into `InputError`.
 
     The libraries tensorflow-datasets and array_record raise many types of exceptions.
 
@@ -297,7 +298,7 @@ def _read(name: str, version: Path, moments: Moments | None) -> Images:
 def _check_values(
     version: Path, classes: int, train: Examples, test: Examples, deviation: np.ndarray
 ) -> None:
-    """Refuse images that cannot be standardized, and labels that name no class.
+    """Raise an error if images cannot be standardized, or if a label names no class.
 
     Raises:
       InputError: An image is not finite, a channel is constant, or a label is out of range.

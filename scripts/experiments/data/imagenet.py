@@ -31,7 +31,7 @@ PREFETCHED = 4  # The number of batches that each worker reads ahead.
 
 
 class Records(NamedTuple):
-    """Encoded images and their labels, which count from 0; each record is read by its index."""
+    """A data set of encoded images with labels from 0; a record is read when its index is used."""
 
     name: str
     note: str
@@ -77,7 +77,7 @@ def decode(record: dict) -> Image.Image:
 
 @contextmanager
 def name_record(split: str, index: int) -> Iterator[None]:
-    """If a record cannot be read, name the split and the record's index in the error.
+    """A context that names the split and the record's index in the error if reading fails.
 
     Raises:
       InputError: The body of the `with` statement raised an exception.
@@ -117,11 +117,11 @@ def ten_crops(image: Image.Image, *, crop: int) -> list[Pixels]:
 
 
 def multi_scale_crops(image: Image.Image, *, crop: int, scales: Sequence[int]) -> list[Pixels]:
-    """Evaluation 1 of the unitization paper's Table 3: crops at several scales.
+    """The crops of an image at several scales, for evaluation 1 in the unitization paper's Table 3.
 
-    A scale whose shorter side is as long as the crop's side has two crops: the center and its
-    mirror image. All other scales have ten crops each. At the five scales of the paper, an image
-    has 42 crops.
+    If a scale equals the crop's side, there are two crops at this scale: the center and its mirror
+    image. There are ten crops at every other scale. At the five scales of the paper, an image has
+    42 crops.
     """
     views = []
     for shorter in scales:
@@ -131,10 +131,11 @@ def multi_scale_crops(image: Image.Image, *, crop: int, scales: Sequence[int]) -
 
 
 def whole_images(image: Image.Image, *, scales: Sequence[int]) -> list[Pixels]:
-    """Evaluation 2 of the unitization paper's Table 3: the whole image, at every scale.
+    """The whole image at each scale, for evaluation 2 in the unitization paper's Table 3.
 
-    The shorter side is resized to the scale. The longer side is rounded to a multiple of 32 that is
-    not below the scale. Therefore, images of nearly equal shapes share a compiled program.
+    The shorter side is resized to the scale. The longer side is rounded to a multiple of 32, but is
+    at least the scale. Therefore, images of nearly equal shapes get equal shapes, and the network
+    is compiled only once for them.
     """
     views = []
     for shorter in scales:
@@ -169,23 +170,23 @@ def batches(
     shard: Shard,
     workers: int,
 ) -> Generator[tuple[UInt8[np.ndarray, "n h w 3"], Int32[np.ndarray, " n"]]]:
-    """One process's part of the batches `start` to `stop` − 1, counted over all epochs.
+    """Yield one process's part of the batches `start` to `stop` − 1, counted over all epochs.
 
     A batch depends on the seed, on the number of the batch and on the shard, but not on earlier
     batches or on `workers`.
 
     Args:
       records: The encoded images with their labels.
-      batch_size: The number of images of all processes together; an incomplete last batch of an
-        epoch is left out.
+      batch_size: The number of images in a batch, over all processes. An incomplete last batch of
+        an epoch is left out.
       crop: The side of the cropped images, in pixels.
-      scales: The range of the shorter sides of the images from which crops are cut.
-      seed: The seed of the order of images and of the crops.
+      scales: The smallest and the largest length of an image's shorter side before it is cropped.
+      seed: The seed for the order of the images and for the crops.
       start: The number of the first batch, counted over all epochs.
-      stop: The number of the first batch that is no longer read.
+      stop: One more than the number of the last batch.
       shard: The part of each batch that is read.
-      workers: The number of processes that read and decode; with 0, a thread of this process does
-        both.
+      workers: The number of processes that read and decode images; with 0, a thread of this process
+        reads and decodes.
     """
     read = partial(_read, records, shard, crop=crop, scales=scales)
     numbered = (
@@ -200,10 +201,10 @@ def batches(
 
 
 def iterate(elements: grain.MapDataset, workers: int) -> Generator[Any]:
-    """The elements in order, computed by `workers` processes.
+    """Yield the elements in order; `workers` processes compute them.
 
     If `workers` is 0, a thread of this process computes the elements. If a caller does not exhaust
-    the generator, the caller must close it, which ends the processes.
+    the generator, the caller must close the generator to end the processes.
     """
     if not flags.FLAGS.is_parsed():
         flags.FLAGS.mark_as_parsed()  # Grain reads absl's flags, which must be parsed before

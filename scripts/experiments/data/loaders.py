@@ -1,4 +1,4 @@
-"""Loaders of training images: from the memory of the devices, or as a stream of batches.
+"""Loaders that take training images from the devices' memory, or as a stream of batches.
 
 With both loaders, the batch of a step depends only on the seed and on the number of the step.
 """
@@ -28,7 +28,7 @@ Batch = tuple[Float[Array, "n h w c"], Int[Array, " n"]]
 class InMemoryLoader:
     """A loader that holds all training images on every device.
 
-    A batch is a slice of a permutation of the images.
+    The images of an epoch are permuted, and a batch is a slice of the permuted images.
 
     Attributes:
       count: The number of training images.
@@ -66,7 +66,7 @@ class InMemoryLoader:
         return self._order(seed, epoch)
 
     def device_batch(self, order: Array) -> tuple[Array, ...]:
-        """Arrays on the devices, made from the result of `epoch`; `batch` selects from them."""
+        """The arrays on the devices from which `batch` selects, made from the result of `epoch`."""
         return (*self._images, order)
 
     def batch(self, arrays: tuple[Array, ...], step: Int[Array, ""], size: int) -> Batch:
@@ -87,7 +87,7 @@ class InMemoryLoader:
         )
 
     def draw(self, key: Key[Array, ""], count: int) -> tuple[Array, ...]:
-        """Random numbers by which `count` images are augmented, with one entry for each image."""
+        """Random numbers for augmenting `count` images; each array has one entry for each image."""
         return draw_crops(key, count) if self._augment else ()
 
     def augment(self, x: Float[Array, "n h w c"], *draws: Array) -> Float[Array, "n h w c"]:
@@ -127,7 +127,7 @@ class StreamingLoader:
         self._next: tuple[int, int] | None = None  # the seed and the number of the next batch
 
     def epoch(self, seed: Int[Array, ""], epoch: int, step: int) -> Iterator[Any]:
-        """The batches from step `step` of an epoch on; the iterator continues into later epochs."""
+        """An iterator over batches from a step of an epoch on; later epochs follow."""
         wanted = (int(seed), epoch * self._steps + step)
         if wanted != self._next:
             self.close()
@@ -170,9 +170,9 @@ Loader = InMemoryLoader | StreamingLoader
 
 
 def sharded(mesh: Mesh, spec: P, tree: Any) -> Any:
-    """The `tree` with a sharding that `jax.shard_map` accepts.
+    """The arrays of `tree`, with a sharding that `jax.shard_map` accepts.
 
-    On Auto axes, any sharding is accepted.
+    If the mesh has Auto axes, `jax.shard_map` accepts any sharding, and `tree` is returned.
     """
     if mesh.axis_types == (AxisType.Auto,):
         return tree
@@ -193,7 +193,7 @@ def local_shard() -> Shard:
 
 
 def standardize(x: Num[Array, "n h w 3"]) -> Float[Array, "n h w 3"]:
-    """Pixels from 0 to 255, standardized by means and standard deviations of ImageNet's pixels."""
+    """Standardize pixels in 0 to 255 by means and standard deviations of ImageNet's pixels."""
     mean, deviation = (255 * np.array([[[c]]], np.float32) for c in (MEAN, DEVIATION))
     return (x.astype(jnp.float32) - mean) / deviation
 
@@ -201,7 +201,7 @@ def standardize(x: Num[Array, "n h w 3"]) -> Float[Array, "n h w 3"]:
 def draw_crops(
     key: Key[Array, ""], count: int
 ) -> tuple[Int[Array, "{count} 2"], Bool[Array, "{count} 1"]]:
-    """Random offsets of crops in padded images, and whether each image is flipped."""
+    """Random offsets of crops in padded images, and random flags that say which images to flip."""
     offset, flip = jax.random.split(key)
     offsets = jax.random.randint(offset, (count, 2), 0, 2 * PAD + 1)
     return offsets, jax.random.bernoulli(flip, shape=(count, 1))
@@ -210,7 +210,7 @@ def draw_crops(
 def crop(
     x: Float[Array, "n h w c"], offsets: Int[Array, "n 2"], flips: Bool[Array, "n 1"]
 ) -> Float[Array, "n h w c"]:
-    """Crop each image after adding 4 pixels of value 0 on each side.
+    """Add 4 pixels of value 0 on each side of each image, then crop it to its original size.
 
     Cropped images for which `flips` is true are mirrored.
     """

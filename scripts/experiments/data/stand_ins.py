@@ -1,4 +1,4 @@
-"""Data sets without images: shapes for compilation, or noise for measuring speed."""
+"""Replacements for data sets: only shapes for compilation, or noise for measuring speed."""
 
 import io
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ NOTE = "Random images and labels: only times have a meaning, accuracies do not."
 
 
 class DataSet(NamedTuple):
-    """The number of training images, the shape of an image, and the number of classes."""
+    """A data set's number of training images, the shape of an image, and the number of classes."""
 
     images: int  # the number of training images
     shape: tuple[int, int, int]
@@ -39,7 +39,7 @@ DATA_SETS = {
 
 
 class EqualRecords(Sequence[dict[str, Any]]):
-    """Records that all contain the same JPEG file, and have the labels 0, 1, … in turn."""
+    """A sequence of records with the same JPEG file; the labels are 0, 1, … in turn."""
 
     def __init__(self, count: int, classes: int):
         self.size, self.classes = count, classes
@@ -56,7 +56,7 @@ class EqualRecords(Sequence[dict[str, Any]]):
 
 
 def shapes_of(name: str) -> Images | Records:
-    """The shapes of a data set, without its images.
+    """A data set with the right shapes, but without images.
 
     Raises:
       InputError: The name is unknown.
@@ -70,16 +70,17 @@ def shapes_of(name: str) -> Images | Records:
 
 
 def load(recipe: Recipe, data_dir: Path | None, *, fake: bool) -> Images | Records:
-    """The data set of a recipe; if `fake` is true, noise of the same shape."""
+    """The data set of a recipe or, if `fake` is true, noise with the data set's shape."""
     if fake:
         return noise(recipe.dataset, recipe.batch_size)
     return datasets.load_or_stream(recipe.dataset, data_dir)
 
 
 def noise(name: str, batch_size: int) -> Images | Records:
-    """Random images of a data set's shape: 20 batches for training, and one batch for testing.
+    """Random images with a data set's shape; 20 batches are for training, and one is for testing.
 
-    For ImageNet, one JPEG file of the most frequent size is decoded again for every image.
+    For ImageNet, every record holds the same JPEG file, which has the most frequent size and is
+    decoded for each record.
 
     Raises:
       InputError: The name is unknown.

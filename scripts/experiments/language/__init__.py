@@ -1,1 +1,1 @@
-"""Reads, evaluates, prunes and writes language models in Hugging Face's format."""
+"""Read, evaluate, prune and write language models in Hugging Face's format."""

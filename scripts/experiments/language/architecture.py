@@ -1,4 +1,4 @@
-"""Reads a decoder's architecture, and its family's differences from Llama, from `config.json`."""
+"""Read a decoder's architecture from `config.json`; each family is described relative to Llama."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from experiments.cli import InputError
 
 
 class Family(NamedTuple):
-    """How a family of decoders differs from Llama.
+    """A family of decoders, described by how it differs from Llama.
 
     Attributes:
-      head_norms: Whether queries and keys have an RMS norm for each head.
+      head_norms: Whether an RMS norm is applied to each head's queries and keys.
       gemma: Whether norms scale by 1 + weight, norms also follow attention and perceptrons, and
         embeddings are multiplied by √hidden.
       divides: Whether `transformers` requires that the hidden width is a multiple of the number of
@@ -81,8 +81,8 @@ class Architecture:
         no limit.
       windows: For each layer, the number of positions to which a position attends, including
         itself; None for itself and all earlier positions.
-      rates: For each layer, the angles of the rotary positions at position 1; empty if positions
-        are learned.
+      rates: For each layer, the angles by which rotary positions rotate at position 1; empty if
+        positions are learned.
       experts: Number of experts in each layer.
       experts_per_token: Number of experts to which a token is sent.
       shares_sum_to_one: Whether the weights of a token's experts are divided by their sum.
@@ -111,12 +111,12 @@ class Architecture:
 
     @property
     def traits(self) -> Family:
-        """The properties in which the family differs from Llama."""
+        """The properties of the decoder's family that differ from Llama."""
         return FAMILIES[self.family]
 
 
 def parse(config: Mapping[str, Any]) -> Architecture:
-    """The architecture in a `config.json` of release 4 or 5 of `transformers`.
+    """The architecture that a `config.json` of `transformers`, release 4 or 5, describes.
 
     Raises:
       InputError: The architecture is not supported, or an entry is missing.
@@ -156,7 +156,7 @@ def parse(config: Mapping[str, Any]) -> Architecture:
 
 
 def with_common_names(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration; for GPT-2, the entries also appear under Llama's names."""
+    """A copy of the configuration; for GPT-2, Llama's names of the entries are added."""
     found = dict(config)
     if config["model_type"] == "gpt2":
         defaults = {"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
@@ -170,12 +170,12 @@ def with_common_names(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def perceptron_width(family: str) -> str:
-    """The name of the entry with the width of a perceptron, or of each expert."""
+    """The name of the entry in `config.json` that gives the width of a perceptron or an expert."""
     return "moe_intermediate_size" if family == "qwen3_moe" else "intermediate_size"
 
 
 def mixture(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries about the experts of a mixture; empty for families without experts.
+    """The fields of `Architecture` about experts; empty for families without experts.
 
     Raises:
       InputError: Some layers have no experts, or an entry is missing.
@@ -198,10 +198,10 @@ def mixture(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_plain(config: Mapping[str, Any]) -> None:
-    """Refuse a configuration with an option that the code does not support.
+    """Raise an error if the configuration has an option that the code does not support.
 
     Raises:
-      InputError: An option is not supported, for example because the weights are quantized.
+      InputError: An option is not supported; for example, the weights are quantized.
     """
     if "quantization_config" in config:
         raise InputError("the weights must not be quantized; config.json has quantization_config")
@@ -215,7 +215,7 @@ def check_plain(config: Mapping[str, Any]) -> None:
 
 
 def whole(config: Mapping[str, Any], name: str) -> int:
-    """A positive integer from the configuration.
+    """The positive integer with the key `name` in the configuration.
 
     Raises:
       InputError: `name` is missing, or is not a positive integer.
@@ -260,7 +260,7 @@ def layer_kinds(config: Mapping[str, Any]) -> list[str]:
 
 
 def slides(config: Mapping[str, Any], family: str, layer: int) -> bool:
-    """Whether a layer has a sliding window, for files without `layer_types`."""
+    """Whether a layer has a sliding window, if the configuration has no `layer_types`."""
     if family == "gemma2":
         return layer % 2 == 0
     if family == "gemma3_text":
@@ -275,7 +275,7 @@ def slides(config: Mapping[str, Any], family: str, layer: int) -> bool:
 
 
 def rotary(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """The parameters of the rotary positions for a kind of layer, under the names of release 5."""
+    """The parameters of rotary positions for a kind of layer, with the names of release 5."""
     known = config.get("rope_parameters") or {}
     if kind in known:
         return known[kind] or {}
@@ -291,7 +291,7 @@ def rotary(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
-    """Rotary angles for position 1, scaled as `rope_type` says, Su et al. (2021).
+    """The rotary angles at position 1, scaled as `rope_type` says, Su et al. (2021).
 
     Raises:
       InputError: The code does not support `rope_type`, or only a part of a head is rotated.

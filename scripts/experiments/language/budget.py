@@ -1,4 +1,4 @@
-"""Chooses how many units (layers, heads, channels, experts) of a language model remain."""
+"""Choose how many units (layers, heads, channels, experts) of a language model remain."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,16 +21,16 @@ REASONS = {"gpt2": GPT2, "mixtral": MIXTURE, "qwen3_moe": MIXTURE}
 
 @dataclass(frozen=True)
 class Wanted:
-    """The requested numbers of units that remain; None if no number is requested.
+    """What a user requests for the smaller model; None stands for no request.
 
     Attributes:
       layers, heads, intermediate, hidden, experts: The numbers of units that remain.
       budget: The largest number of parameters.
-      gigabytes: The largest number of gigabytes (10⁹ bytes) that a pass over a sequence reads from
-        and writes to the memory of `target`.
+      gigabytes: The largest memory traffic of a forward pass over a sequence on the chip `target`,
+        in gigabytes (10⁹ bytes). Traffic counts reads and writes.
       target: The name of a chip, "v5e" or "h100".
-      units: The kinds of units that a budget may remove: heads, intermediate, hidden and experts,
-        except kinds whose number the model family fixes.
+      units: The kinds of units that may be removed to meet a budget: heads, intermediate, hidden
+        and experts. A kind has no effect if the model family fixes its number.
       round_to: Chosen widths are multiples of `round_to`.
     """
 
@@ -47,7 +47,7 @@ class Wanted:
 
 
 def number(text: str) -> int:
-    """The value of a text such as 500M or 0.5B.
+    """The number that a text such as 500M or 0.5B stands for.
 
     Raises:
       InputError: `text` is not a number above zero.
@@ -95,7 +95,7 @@ def choose(model: Architecture, tensors: Sources, wanted: Wanted) -> Counts:
 
 
 def check_units(model: Architecture, wanted: Wanted) -> None:
-    """Refuse a budget if it could remove no kind of unit.
+    """Raise an error if no kind of unit in `wanted.units` can be removed from the model.
 
     Raises:
       InputError: The model's family fixes the number of units of every kind in `wanted.units`.
@@ -110,7 +110,7 @@ def check_units(model: Architecture, wanted: Wanted) -> None:
 def explicit(model: Architecture, wanted: Wanted) -> Counts:
     """The numbers of units that the options give.
 
-    For every kind without an option, the number of the whole decoder is used.
+    For every kind without an option, the result has the number of units in the whole decoder.
 
     Raises:
       InputError: A number is outside the decoder's range, or would split a group of heads.
@@ -142,10 +142,10 @@ def explicit(model: Architecture, wanted: Wanted) -> Counts:
 
 
 def candidates(model: Architecture, given: Counts, wanted: Wanted) -> Iterator[Counts]:
-    """The candidate numbers of units, in decreasing order.
+    """Yield candidates for the numbers of units, in decreasing order.
 
-    In each candidate, about the same share of the units remains for all kinds that a budget may
-    remove.
+    In each candidate, approximately the same share of units remains in every kind that may be
+    removed to meet a budget.
     """
     free = free_units(model, wanted)
     for step in range(STEPS, 0, -1):
@@ -164,13 +164,13 @@ def candidates(model: Architecture, given: Counts, wanted: Wanted) -> Iterator[C
 
 
 def free_units(model: Architecture, wanted: Wanted) -> list[str]:
-    """The kinds of units that a budget may remove and whose number no option gives."""
+    """The kinds of units that may be removed to meet a budget, if no option gives their number."""
     asked = [name for name in model.traits.units if name in wanted.units]
     return [name for name in asked if getattr(wanted, name) is None]
 
 
 def fill_up(model: Architecture, tensors: Sources, found: Counts, wanted: Wanted) -> Counts:
-    """The counts `found`, but with as many intermediate units or experts as the budget allows."""
+    """The counts `found`, with as many added intermediate units or experts as the budget allows."""
     name = "experts" if model.traits.mixture else "intermediate"
     if name not in free_units(model, wanted):
         return found
@@ -184,10 +184,10 @@ def fill_up(model: Architecture, tensors: Sources, found: Counts, wanted: Wanted
 
 
 def heads(model: Architecture, found: Counts) -> int:
-    """The number of query heads that belong to the `groups` of key-value heads in `found`."""
+    """The number of query heads if `found.groups` key-value heads remain."""
     return found.groups * (model.heads // model.groups)
 
 
 def allowed(model: Architecture, found: Counts) -> bool:
-    """Whether `transformers` accepts these counts for the decoder's family."""
+    """Whether `transformers` accepts the numbers of units in `found` for the decoder's family."""
     return not model.traits.divides or found.hidden % heads(model, found) == 0

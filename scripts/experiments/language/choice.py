@@ -1,4 +1,4 @@
-"""Scores a decoder's units (layers, heads, channels, experts), and chooses those that remain."""
+"""Score a decoder's units (layers, heads, channels, experts), and select the units that remain."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,13 +30,13 @@ Params = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Model:
-    """A decoder's architecture, and the places of its tensors in files."""
+    """A decoder in files: its architecture, and the places of its tensors in the files."""
 
     architecture: Architecture
     tensors: Sources
 
     def layer(self, layer: int) -> Params:
-        """The parameters of a layer by their short names, in at least float32."""
+        """The parameters of a layer in at least float32, under names without the layer's prefix."""
         return {
             short: in_float32(self.read(name))
             for short, name in removal.layer_names(self.tensors, layer)
@@ -52,7 +52,7 @@ class Model:
         return self.tensors[name].read()
 
     def ends(self) -> Ends:
-        """The parameters outside the layers: embeddings, last norm and output kernel."""
+        """Read the parameters outside the layers: embeddings, last norm and output kernel."""
         names = [*removal.end_names(self.tensors)]
         return make_ends({name: self.read(name) for name in names})
 
@@ -82,7 +82,7 @@ def in_float32(array: np.ndarray) -> np.ndarray:
 
 
 class Text(NamedTuple):
-    """A calibration text, for scores and repair, and a held-out text, as sequences of tokens.
+    """Sequences of tokens: a calibration text (for scores and repair) and a held-out text.
 
     Each sequence has one more token than the decoder reads, because the last token is only
     predicted.
@@ -93,12 +93,12 @@ class Text(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The units that remain, and measurements from the same pass over the layers.
+    """The units that remain, and measurements from the pass over the layers that scored the units.
 
     Attributes:
       selection: The units that remain.
-      influences: For each layer, the mean over tokens of 1 − cos of the angle between the residual
-        streams before and after the layer; empty without text.
+      influences: For each layer, the mean over tokens of 1 − cos α, where α is the angle between
+        the residual streams before and after the layer; empty without text.
       perplexity: The perplexity of the whole decoder on held-out text; None without text.
     """
 
@@ -115,10 +115,10 @@ def choose(
     seed: int,
     log: Callable[[str], None],
 ) -> Chosen:
-    """Score the units of every layer, and choose the units with the largest scores.
+    """Score the units of every layer, and select the units with the largest scores.
 
-    `counts` gives the numbers of units that remain. With the score `random`, random layers remain;
-    otherwise the layers with the largest influence on the stream remain.
+    `counts` gives the numbers of units that remain. With the score `random`, random layers remain.
+    With other scores, the layers with the largest influence on the residual stream remain.
     """
     rng, whole = np.random.default_rng(seed), model.architecture
     ends = model.ends()
@@ -166,15 +166,15 @@ def of_layer(
 
 
 class Seen(NamedTuple):
-    """The activations of one layer for the calibration text.
+    """What one layer computes for the calibration text, as needed for scores.
 
     Attributes:
       mixed: The inputs of attention's output projection, one row for each token.
       activated: The inputs of the down projection; empty for a mixture of experts.
-      experts: For each expert, the sum over tokens of the router's weight times the norm of the
-        expert's output.
-      squares: The sum Σ h² over tokens for each channel, where h is the output of a norm: the norm
-        before attention or the norm before the perceptron.
+      experts: For each expert, a sum over tokens. Each term is the router's weight, times the norm
+        of the expert's output.
+      squares: For the norm before attention and the norm before the perceptron, the sum Σ h² over
+        tokens for each channel, where h is the norm's output.
       after: The residual stream after the layer.
     """
 
@@ -206,7 +206,7 @@ def observe(layer: Layer, x: streams.Stream, *, experts: bool) -> Seen:
 
 
 def expert_sizes(layer: Layer, x: streams.Stream) -> Float[np.ndarray, " experts"]:
-    """For each expert, the sum over tokens of the router's weight times the norm of the output."""
+    """For each expert, Σ (router's weight × norm of the expert's output), summed over tokens."""
     down = layer.params["mlp.experts.down_proj.weight"]
     outputs = (
         product(rows(layer.run_expert(x, e)), np.asarray(down[e]).T) for e in range(len(down))
@@ -215,15 +215,15 @@ def expert_sizes(layer: Layer, x: streams.Stream) -> Float[np.ndarray, " experts
 
 
 def rows(x: np.ndarray) -> np.ndarray:
-    """The array as a matrix with one row for each token."""
+    """Reshape an array to a matrix with one row for each token."""
     return x.reshape(-1, x.shape[-1])
 
 
 def influence(before: streams.Stream, after: streams.Stream) -> float:
-    """The mean over tokens of 1 − cos of the angle by which a layer turns the residual stream.
+    """The mean over tokens of 1 − cos α, where a layer turns the residual stream by the angle α.
 
-    If the influence is small, the layer's output is close to its input:
-    Men et al. (2024), ShortGPT.
+    If the influence is small, the residual stream has nearly the same direction before and after
+    the layer: Men et al. (2024), ShortGPT.
     """
     products = np.einsum("...c,...c->...", before, after)
     sizes = np.linalg.norm(before, axis=-1) * np.linalg.norm(after, axis=-1)
@@ -268,7 +268,7 @@ def of_experts(
 def of_inputs(
     kernel: np.ndarray, inputs: np.ndarray, width: int, count: int, score: Score
 ) -> np.ndarray:
-    """The units with the `count` largest scores on text; a unit is `width` inputs of `kernel`."""
+    """The `count` units with the largest scores on text; a unit is `width` inputs of `kernel`."""
     if count == kernel.shape[1] // width:
         return np.arange(count)
     if score == "reconstruction":
@@ -278,21 +278,21 @@ def of_inputs(
 
 
 def gram(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The sum Σ a bᵀ over rows, in float32 on the device."""
+    """The matrix Σ a bᵀ, summed over rows a and b of two matrices, in float32 on the device."""
     return np.asarray(jnp.matmul(jnp.asarray(a).T, jnp.asarray(b), precision="highest"))
 
 
 def product(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    """The product of x and a kernel of shape (inputs, outputs)."""
+    """The matrix product of `x` and a kernel of shape (inputs, outputs), on the device."""
     return np.asarray(jnp.matmul(jnp.asarray(x), jnp.asarray(kernel), precision="highest"))
 
 
 def hidden_scores(
     model: Architecture, p: Params, seen: Seen | None, score: Score
 ) -> Float[np.ndarray, " hidden"]:
-    """Scores of the residual stream's channels from one layer.
+    """The contribution of one layer to the scores of the residual stream's channels.
 
-    The score `reconstruction` is replaced by `wanda`.
+    If the score is `reconstruction`, the score `wanda` is used instead.
     """
     if score == "random":
         return np.zeros(model.hidden)

@@ -1,4 +1,4 @@
-"""Prunes a small language model in several ways, and measures its perplexity on held-out text."""
+"""Prune a small language model in several ways, and measure its perplexity on held-out text."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ RATE, BATCH = 1e-3, 4  # the learning rate of fine-tuning, and the sequences in 
 
 @dataclass(frozen=True)
 class Settings:
-    """The amounts of text and of training; the fields are the options of `compare_lm.py`."""
+    """How much text and training is used; the fields are the options of `compare_lm.py`."""
 
     keep: tuple[float, ...]
     seeds: int
@@ -37,7 +37,7 @@ class Settings:
 
 
 def compare(folder: Path, settings: Settings, log: Callable[[str], None]) -> dict[str, Any]:
-    """For each share, score and repair, the perplexity with each seed, and the mean over seeds.
+    """For each kept share, score and repair, the perplexity for each seed and the mean over seeds.
 
     Raises:
       InputError: The folder has no supported model, or no smaller model has the wanted size.
@@ -70,9 +70,9 @@ def compare(folder: Path, settings: Settings, log: Callable[[str], None]) -> dic
 
 
 def whole_perplexity(model: Model, counts: removal.Counts, text: Text) -> dict[str, float]:
-    """The perplexity of the whole model on held-out text, with its standard error.
+    """The perplexity of the whole model on held-out text, and the standard error.
 
-    The standard error is of the mean over sequences.
+    The standard error describes the random variation between sequences.
     """
     chosen = choice.choose(model, counts, "activation", text, 0, lambda _: None)
     assert chosen.perplexity is not None
@@ -86,7 +86,7 @@ def over_seeds(values: list[float]) -> dict[str, Any]:
 
 
 def draw_text(settings: Settings, seed: int) -> Text:
-    """Calibration bytes from the documents on which the model was trained, and held-out bytes."""
+    """Draw calibration bytes from the model's training documents, and held-out bytes."""
     train, held_out = python_text.load()
     whole = settings.length + 1
     drawn = python_text.windows(train, whole, settings.sequences, np.random.default_rng((seed, 1)))
@@ -97,10 +97,10 @@ def draw_text(settings: Settings, seed: int) -> Text:
 def variants(
     model: Model, counts: removal.Counts, text: Text, seed: int, settings: Settings
 ) -> Iterator[tuple[str, str, Perplexity]]:
-    """The score, repair and perplexity of each smaller model.
+    """Yield the score, the repair and the perplexity of each smaller model.
 
-    The repairs are none and least squares. For the score `FINE_TUNED`, the repairs also include
-    training.
+    Each score has two repairs, "none" and "least squares". The score `FINE_TUNED` also has repairs
+    with training.
     """
     batches = {
         "once on the text": batches_of(text.calibration, seed),
@@ -124,7 +124,7 @@ def variants(
 
 
 def part_of_epoch(settings: Settings, seed: int) -> Int[np.ndarray, "n t"]:
-    """Random pieces of the training text, which is divided into pieces without overlap."""
+    """Divide the training text into pieces without overlap, and draw some of these pieces."""
     train, _ = python_text.load()
     whole = settings.length + 1
     pieces = train[: len(train) // whole * whole].reshape(-1, whole)
@@ -133,7 +133,7 @@ def part_of_epoch(settings: Settings, seed: int) -> Int[np.ndarray, "n t"]:
 
 
 def batches_of(sequences: Int[np.ndarray, "n t"], seed: int) -> list[np.ndarray]:
-    """Batches of the sequences in random order; an incomplete last batch is left out."""
+    """Divide the sequences, in random order, into batches; leave out an incomplete last batch."""
     order = np.random.default_rng((seed, 3)).permutation(len(sequences))
     size = min(BATCH, len(sequences))
     return [sequences[order[i : i + size]] for i in range(0, len(sequences) - size + 1, size)]
@@ -142,7 +142,7 @@ def batches_of(sequences: Int[np.ndarray, "n t"], seed: int) -> list[np.ndarray]
 def fine_tune(
     model: Architecture, arrays: dict[str, np.ndarray], text: Text, batches: list[np.ndarray]
 ) -> Perplexity:
-    """The perplexity of held-out text after a step of AdamW on each batch."""
+    """Train a model by one step of AdamW on each batch, and return the held-out perplexity."""
     optimizer, step = make_training(model, len(batches))
     params = jax.tree.map(jnp.asarray, arrays)
     state = State(params, optimizer.init(params))
@@ -153,6 +153,6 @@ def fine_tune(
 
 @cache
 def make_training(model: Architecture, steps: int) -> tuple[Any, Any]:
-    """AdamW and its training step, which is compiled once for all models of the same widths."""
+    """AdamW, and a training step that is compiled only once for all models with equal widths."""
     optimizer = training.make_optimizer(RATE, steps)
     return optimizer, training.make_step(model, optimizer)

@@ -1,7 +1,7 @@
-"""Finds the largest numbers of units for which a pass moves at most a given number of bytes.
+"""Find the largest numbers of units with which a forward pass stays within a memory traffic.
 
-The number counts the bytes that the pass reads from and writes to the memory of a chip. The decoder
-is compiled ahead of time, from shapes alone, for a chip that is not attached.
+The traffic is the number of bytes that the pass reads from and writes to the memory of a chip. The
+decoder is compiled ahead of time, from shapes alone, for a chip that is not attached.
 """
 
 import multiprocessing
@@ -30,14 +30,15 @@ DTYPE = jnp.bfloat16
 
 
 def choose(folder: Path, wanted: Wanted, tokens: int) -> Counts:
-    """The numbers of units within a budget in bytes, found in a separate process.
+    """The largest numbers of units whose memory traffic is within a budget; uses a new process.
 
-    A process can compile for only one kind of chip, and can then run programs only on the CPU.
+    A new process is needed, because a process can compile for only one kind of chip, and can then
+    run computations only on the CPU.
 
     Args:
       folder: The folder of the model.
-      wanted: The budget. A pass over one sequence may read and write at most `gigabytes` in the
-        memory of `target`, a key of `TOPOLOGIES`.
+      wanted: The budget. A forward pass over one sequence may read and write at most `gigabytes` in
+        the memory of the chip `target`, which is a key of `TOPOLOGIES`.
       tokens: Number of tokens of the sequence.
 
     Raises:
@@ -49,7 +50,7 @@ def choose(folder: Path, wanted: Wanted, tokens: int) -> Counts:
 
 
 def find(folder: Path, wanted: Wanted, tokens: int) -> Counts:
-    """The numbers of units within a budget in bytes, found in this process."""
+    """The largest numbers of units whose memory traffic is within a budget; uses this process."""
     try:
         device = compile_only_devices(TOPOLOGIES[wanted.target])[0]
     except ValueError as error:
@@ -60,7 +61,7 @@ def find(folder: Path, wanted: Wanted, tokens: int) -> Counts:
 
 
 def largest(model: Model, wanted: Wanted, limit: float, cost: Callable[[Counts], float]) -> Counts:
-    """The first candidate, from large to small, whose cost is at most a limit.
+    """The largest candidate (numbers of units) whose cost is at most `limit`.
 
     The search is a bisection, which assumes that smaller candidates move fewer bytes.
 
@@ -83,7 +84,7 @@ def largest(model: Model, wanted: Wanted, limit: float, cost: Callable[[Counts],
 
 
 def traffic(model: Model, tokens: int, sharding: Sharding, counts: Counts) -> float:
-    """Bytes that a pass over one sequence reads from and writes to a chip's memory.
+    """The bytes that a forward pass over one sequence reads from and writes to a chip's memory.
 
     One layer is compiled, and its bytes are multiplied by the number of layers. The bytes of the
     output layer are added. The bytes of the embedding's rows are not counted.
@@ -113,9 +114,9 @@ def traffic(model: Model, tokens: int, sharding: Sharding, counts: Counts) -> fl
 
 
 def first_units(model: Model, counts: Counts) -> removal.Selection:
-    """The first units of each kind.
+    """A selection of the first units of each kind, with the given numbers of units.
 
-    Which units are chosen does not change the traffic.
+    The traffic depends only on the numbers of units, not on which units are selected.
     """
     whole = removal.whole(model.architecture)
     groups, intermediate, experts = (

@@ -1,4 +1,4 @@
-"""Makes the smaller decoder layer by layer: removes units, folds scales and repairs kernels."""
+"""Make the smaller decoder layer by layer: remove units, fold scales and repair kernels."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -28,7 +28,7 @@ EXPERTS_OUT = "mlp.experts.down_proj.weight"
 
 
 class Plan(NamedTuple):
-    """A decoder, and the plan by which the smaller decoder is made from it.
+    """How a smaller decoder is made from a whole decoder.
 
     Attributes:
       model: The whole decoder.
@@ -62,7 +62,7 @@ class State(NamedTuple):
 
 
 def plan(model: Model, selection: Selection, text: Text | None, *, repaired: bool) -> Plan:
-    """The plan for a selection of units; if all units remain, nothing is repaired."""
+    """The plan for a selection of units; if all units remain, kernels are not repaired."""
     small = removal.smaller_architecture(model.architecture, selection)
     changed = selection.counts != removal.counts(model.architecture)
     return Plan(model, small, selection, text, repaired and changed and text is not None)
@@ -71,12 +71,12 @@ def plan(model: Model, selection: Selection, text: Text | None, *, repaired: boo
 def arrays(
     plan: Plan, found: dict[str, Perplexity], log: Callable[[str], None]
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """The tensors of the smaller decoder, each in the dtype of the tensor from which it is made.
+    """Yield the tensors of the smaller decoder, each in the dtype of the whole decoder's tensor.
 
     Args:
       plan: How to make the smaller decoder.
-      found: A dictionary that receives two perplexities on held-out text: "cut" of the decoder
-        without repair, and "repaired" of the repaired decoder.
+      found: A dictionary to which two perplexities on held-out text are added: "cut" for the
+        smaller decoder without repair, and "repaired" for the repaired decoder.
       log: A function that is called with a line for each layer.
     """
     names = removal.end_names(plan.model.tensors)
@@ -103,7 +103,7 @@ def arrays(
 
 
 def small_array(plan: Plan, name: str, array: np.ndarray, layer: int) -> np.ndarray:
-    """A tensor of the smaller decoder: without removed units, and scaled for the norms' new width.
+    """Remove units from a tensor, and multiply it by the scale that the norms' new width needs.
 
     The dtype does not change.
     """
@@ -116,7 +116,7 @@ def small_array(plan: Plan, name: str, array: np.ndarray, layer: int) -> np.ndar
 
 
 def start(plan: Plan, ends: Ends) -> State:
-    """The residual streams before the first layer."""
+    """The residual streams of the plan's decoders before the first layer."""
     if plan.text is None:
         return State()
     calibration, held_out = (part[:, :-1] for part in plan.text)
@@ -132,7 +132,7 @@ def start(plan: Plan, ends: Ends) -> State:
 
 
 def step(plan: Plan, p: Params, i: int, position: int, state: State) -> tuple[Params, State]:
-    """A layer of the smaller decoder, and the residual streams after this layer."""
+    """Make a layer of the smaller decoder; return it and the residual streams after the layer."""
     small = {name: small_array(plan, name, array, i) for name, array in p.items()}
     if state.cut_held_out is None:
         return small, state
@@ -151,7 +151,7 @@ def step(plan: Plan, p: Params, i: int, position: int, state: State) -> tuple[Pa
 def repair_layer(
     plan: Plan, i: int, whole: Layer, small: Layer, x: Stream, y: Stream
 ) -> tuple[Layer, Stream, Stream]:
-    """A fitted layer of the smaller decoder, and both decoders' residual streams after it.
+    """Fit a layer of the smaller decoder; return it and both decoders' streams after the layer.
 
     Here x and y are the residual streams of the whole and of the smaller decoder before the layer.
     """
@@ -174,9 +174,10 @@ def repair_layer(
 
 
 def solve_experts(plan: Plan, small: Layer, after: Stream, y: Stream) -> Layer:
-    """The smaller layer, whose experts' down projections are fitted by least squares.
+    """Fit the down projections of the smaller layer's experts by least squares.
 
-    In turn, each expert is fitted to `after` minus `y` minus the outputs of all other experts.
+    Each expert in turn is fitted to the difference that remains: `after`, minus `y`, minus the
+    outputs of all other experts.
 
     Args:
       after: The residual stream of the whole decoder after the layer.
@@ -201,7 +202,7 @@ def solve_readers(
     both: tuple[Stream, Stream],
     norm: str,
 ) -> Layer:
-    """The smaller layer; if its stream has fewer channels, the projections `names` are fitted.
+    """Fit the projections `names` if the stream has lost channels; return the smaller layer.
 
     The least-squares targets are the outputs of the same projections in the unpruned decoder.
     """
@@ -232,7 +233,7 @@ def solve_writer(
     of_whole: tuple[Stream, Stream],
     of_small: tuple[Stream, Stream],
 ) -> Layer:
-    """The smaller layer, whose output projection `name` is fitted to the whole decoder's stream.
+    """Fit the smaller layer's output projection `name` to the whole decoder's residual stream.
 
     If a norm follows the projection, the target is the output of the whole decoder's projection.
 
@@ -255,7 +256,7 @@ def solve_writer(
 
 
 def solve_kernel(kernel: np.ndarray, inputs: Stream, wanted: Stream) -> np.ndarray:
-    """Fit a kernel by least squares; every fourth sequence is held out to choose the ridge."""
+    """Fit a kernel by ridge regression; every fourth sequence is held out to select the penalty."""
     last = np.arange(len(inputs)) % repair.HELD_OUT == repair.HELD_OUT - 1
     parts = [
         Equations(gram(x, x), gram(x, y))

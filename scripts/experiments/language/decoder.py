@@ -1,9 +1,9 @@
-"""Decoders like Llama, as functions of parameters that have the names of Llama's files.
+"""Decoders like Llama, as functions; parameters have the names that Llama's files use.
 
 The parameters of a layer are a dictionary with keys such as `self_attn.q_proj.weight`, without the
 prefix `model.layers.3.`. A kernel has the shape (outputs, inputs). A residual stream is an array
-(*batch, tokens, hidden). Models are run in at least float32. To count a chip's traffic, the
-functions are compiled in bfloat16 and not run.
+(*batch, tokens, hidden). Models are run in at least float32. To count the memory traffic of a chip,
+the functions are compiled in bfloat16, but not run.
 
 A layer has four steps: `attend`, `add_attention`, `activate`, `add_activations`. Between the steps,
 callers can score the inputs of the layer's two output projections, and fit the projections. A
@@ -37,7 +37,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 class Positions(NamedTuple):
-    """The rotations of the heads at each position, and the attention mask."""
+    """The angles (as cos and sin) that rotate heads at each position, and the attention mask."""
 
     cos: Float[Array, "tokens half"]
     sin: Float[Array, "tokens half"]
@@ -60,14 +60,14 @@ def embed(
     tokens: Int[Array, "*b t"],
     places: Float[Array, "positions hidden"] | None = None,
 ) -> Stream:
-    """The residual stream before the first layer; `places` are the learned positions, if any."""
+    """The residual stream before the first layer; `places` are learned positions, or None."""
     scale = model.hidden**0.5 if model.traits.gemma else 1.0
     x = table[tokens] * scale
     return x if places is None else x + to_rank(places[: tokens.shape[-1]], x)
 
 
 def attend(model: Architecture, p: Params, x: Stream, at: Positions) -> Float[Array, "*b t heads"]:
-    """The outputs of all heads at every position: the input of attention's output projection."""
+    """The outputs of all heads at every position; attention's output projection reads them."""
     h = normalize(model, p, "input_layernorm", x)
     q, k, v = (heads(model, linear(p, f"self_attn.{name}_proj", h)) for name in "qkv")
     if model.traits.head_norms:
@@ -87,7 +87,7 @@ def attend(model: Architecture, p: Params, x: Stream, at: Positions) -> Float[Ar
 
 
 def add_attention(model: Architecture, p: Params, x: Stream, mixed: Array) -> Stream:
-    """The residual stream after attention; `mixed` is the input of the output projection."""
+    """Apply attention's output projection to `mixed`; return the residual stream after it."""
     y = linear(p, "self_attn.o_proj", mixed)
     return x + (
         rms_norm(model, y, p["post_attention_layernorm.weight"]) if model.traits.gemma else y
@@ -95,7 +95,7 @@ def add_attention(model: Architecture, p: Params, x: Stream, mixed: Array) -> St
 
 
 def activate(model: Architecture, p: Params, x: Stream) -> Float[Array, "*b t intermediate"]:
-    """The input of the perceptron's down projection."""
+    """The activations of the perceptron's hidden units, which the down projection reads."""
     h = normalize(model, p, perceptron_norm(model), x)
     activation = ACTIVATIONS[model.activation]
     if model.traits.gpt2:
@@ -104,18 +104,18 @@ def activate(model: Architecture, p: Params, x: Stream) -> Float[Array, "*b t in
 
 
 def add_activations(model: Architecture, p: Params, x: Stream, activated: Array) -> Stream:
-    """The residual stream after the perceptron; `activated` is the input of the down projection."""
+    """Apply the down projection to `activated`; return the residual stream after the perceptron."""
     y = linear(p, "mlp.down_proj", activated)
     name = "post_feedforward_layernorm.weight"
     return x + (rms_norm(model, y, p[name]) if model.traits.gemma else y)
 
 
 def shares(model: Architecture, p: Params, h: Stream) -> Float[Array, "*b t experts"]:
-    """The weights of the experts for every token; zero for experts to which the token is not sent.
+    """The router's weights of all experts for every token; zero if a token skips the expert.
 
     The function `shares` takes a softmax over all experts, and then keeps only the largest weights
-    of each token. If the weights are divided by their sum, they equal the softmax over the experts
-    with the largest logits, as in Shazeer et al. (2017).
+    of each token. If a token's kept weights are divided by their sum, the quotients equal a softmax
+    over only the experts with the largest logits, as in Shazeer et al. (2017).
     """
     found = jax.nn.softmax(linear(p, "mlp.gate", h), -1)
     values, experts = lax.top_k(found, model.experts_per_token)
@@ -128,7 +128,7 @@ def shares(model: Architecture, p: Params, h: Stream) -> Float[Array, "*b t expe
 def activate_expert(
     model: Architecture, p: Params, x: Stream, expert: Int[Array, ""]
 ) -> Float[Array, "*b t intermediate"]:
-    """The input of an expert's down projection, times the expert's weight for each token."""
+    """The input of an expert's down projection, times the router's weight for each token."""
     h = normalize(model, p, perceptron_norm(model), x)
     return weigh_expert(model, p, h, shares(model, p, h), expert)
 
@@ -136,14 +136,14 @@ def activate_expert(
 def weigh_expert(
     model: Architecture, p: Params, h: Stream, weights: Array, expert: Int[Array, ""]
 ) -> Float[Array, "*b t intermediate"]:
-    """The hidden units of an expert that reads `h`, times the expert's weight for each token."""
+    """The hidden units of an expert that reads `h`, times the router's weight for each token."""
     gate, up = (jnp.asarray(p[f"mlp.experts.{x}_proj.weight"])[expert] for x in ("gate", "up"))
     units = ACTIVATIONS[model.activation](h @ gate.T) * (h @ up.T)
     return units * weights[..., expert, None]
 
 
 def add_experts(model: Architecture, p: Params, x: Stream) -> Stream:
-    """The residual stream after experts, each of which is computed for all tokens."""
+    """The residual stream after a mixture of experts; every expert runs on all tokens."""
     h = normalize(model, p, perceptron_norm(model), x)
     weights, down = shares(model, p, h), jnp.asarray(p["mlp.experts.down_proj.weight"])
 
@@ -182,7 +182,7 @@ def perceptron_norm(model: Architecture) -> str:
 
 
 def normalize(model: Architecture, p: Params, name: str, x: Array) -> Array:
-    """`x`, normalized by the norm `name`: a layer norm for GPT-2, an RMS norm for others."""
+    """Normalize `x` by the norm `name`: a layer norm for GPT-2, an RMS norm for other families."""
     if model.traits.gpt2:
         return layer_norm(model, x, p[f"{name}.weight"], p[f"{name}.bias"])
     return rms_norm(model, x, p[f"{name}.weight"])
@@ -202,21 +202,21 @@ def rms_norm(model: Architecture, x: Array, weight: Array) -> Array:
 
 
 def linear(p: Params, name: str, x: Array) -> Array:
-    """A projection, with its bias if the file has one."""
+    """Apply the projection `name` to `x`, and add the projection's bias if there is one."""
     y = x @ p[f"{name}.weight"].T
     bias = p.get(f"{name}.bias")
     return y if bias is None else y + to_rank(bias, y)
 
 
 def heads(model: Architecture, x: Array) -> Array:
-    """The array with its last axis divided into heads."""
+    """Divide the last axis of an array into two axes: heads, and channels of a head."""
     return x.reshape(*x.shape[:-1], -1, model.head_dim)
 
 
 def rotate(x: Float[Array, "*b t heads dims"], at: Positions) -> Float[Array, "*b t heads dims"]:
-    """Rotary positions, Su et al. (2021).
+    """Apply rotary positions to the heads, Su et al. (2021).
 
-    A pair of channels that are rotated together has one channel from each half of a head.
+    Channels are rotated in pairs; each pair has one channel from each half of a head.
     """
     a, b = jnp.split(x, 2, -1)
     cos, sin = (to_rank(turn[:, None], x) for turn in (at.cos, at.sin))
@@ -224,7 +224,7 @@ def rotate(x: Float[Array, "*b t heads dims"], at: Positions) -> Float[Array, "*
 
 
 def soft_cap(x: Array, cap: float | None) -> Array:
-    """The value c tanh(x / c) for the cap c; without a cap, x itself."""
+    """Limit x smoothly to c tanh(x / c), where c is the cap; without a cap, return x."""
     return x if cap is None else cap * jnp.tanh(x / cap)
 
 

@@ -1,4 +1,4 @@
-"""Writes the small language model and its tokenizer as a folder that `transformers` loads."""
+"""Write the small language model and its tokenizer to a folder that `transformers` can load."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from experiments.language.training import CONFIG
 
 
 def write(folder: Path, params: Mapping[str, Any]) -> None:
-    """Write a model whose tokens are bytes, and replace an earlier model of the same sizes."""
+    """Write a model whose tokens are bytes; an earlier model in the folder is replaced."""
     with files.in_use(folder), folders.staging(folder, replace=True) as new:
         folders.write(new, ((name, np.asarray(p)) for name, p in params.items()))
         for name, content in {
@@ -25,7 +25,7 @@ def write(folder: Path, params: Mapping[str, Any]) -> None:
 
 
 def tokenizer() -> dict[str, Any]:
-    """A tokenizer of bytes: a byte-level BPE without merges.
+    """The settings of a tokenizer whose tokens are bytes, which is a byte-level BPE without merges.
 
     The number of each token is the value of its byte.
     """
@@ -56,7 +56,7 @@ def byte_level() -> dict[str, Any]:
 
 
 def letters() -> list[str]:
-    """A visible letter for each byte, as in GPT-2's byte-level BPE."""
+    """For each byte value, the visible letter that represents it in GPT-2's byte-level BPE."""
     seen = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = iter(range(256, 512))
     return [chr(byte if byte in seen else next(others)) for byte in range(256)]

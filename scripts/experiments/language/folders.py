@@ -1,4 +1,4 @@
-"""Reads and writes folders in Hugging Face's format, one tensor at a time.
+"""Read and write folders in Hugging Face's format, one tensor at a time.
 
 A safetensors file begins with the length of a JSON header. For each tensor, the header has the
 name, the dtype, the shape and the two offsets of its bytes. Files are not memory-mapped, so a
@@ -73,11 +73,11 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def tensors(folder: Path) -> Tensors:
-    """The tensors of a folder by name, from one file or from the shards that its index names.
+    """The tensors of a folder by name, in one file or in the shards that the index lists.
 
     Raises:
-      InputError: There are no weights, a shard or a tensor of the index is missing, or a file is
-        damaged.
+      InputError: The folder has no weights, a shard or a tensor that the index lists is missing, or
+        a file is damaged.
     """
     index = files.read_json(folder / INDEX, dict)
     if index is None:
@@ -104,7 +104,7 @@ def tensors(folder: Path) -> Tensors:
 
 
 def shard(path: Path) -> Tensors:
-    """The tensors of one file, all with dtypes of `DTYPES`.
+    """The tensors of one safetensors file by name; their dtypes must be in `DTYPES`.
 
     Raises:
       InputError: The file is truncated or damaged, or has a dtype that is not supported.
@@ -149,21 +149,21 @@ def n_bytes(tensor: Tensor) -> int:
 
 
 def as_bytes(array: np.ndarray) -> memoryview:
-    """The memory of a contiguous array of any dtype, as bytes."""
+    """A view of a contiguous array of any dtype as bytes, without a copy."""
     return memoryview(array.reshape(-1).view(np.uint8))  # pyright: ignore[reportArgumentType]
 
 
 @contextmanager
 def staging(folder: Path, *, replace: bool = False) -> Iterator[Path]:
-    """A temporary folder inside `folder`.
+    """A context with a temporary folder inside `folder`, whose files move to `folder` at the end.
 
-    At the end of the `with` statement, files move to `folder`, and replace files with the same
-    names. `config.json` is moved last, because readers begin with this file. If the `with`
-    statement raises an error, no file moves.
+    The moved files replace files with the same names. `config.json` is moved last, because readers
+    begin with this file. If the body of the `with` statement raises an error, no file moves.
 
     Args:
       folder: The destination, which must exist.
-      replace: Whether the folder may already have a model, whose files have the same names.
+      replace: Whether `folder` is allowed to have a model already. The new files must have the same
+        names as the old files.
 
     Raises:
       InputError: The folder already has a model, and `replace` is false.
@@ -183,7 +183,7 @@ def staging(folder: Path, *, replace: bool = False) -> Iterator[Path]:
 def write(
     folder: Path, arrays: Iterable[tuple[str, np.ndarray]], *, shard_bytes: int = SHARD_BYTES
 ) -> int:
-    """Write tensors to shards in the given order, and then write the index.
+    """Write tensors to files (shards) in the given order, and then write the index.
 
     The function returns the number of elements of all tensors.
     """
@@ -216,7 +216,7 @@ def fill(
     stream: Iterator[tuple[str, np.ndarray]],
     shard_bytes: int,
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Write tensors to one shard until it is full, and then write the header at its start."""
+    """Write tensors to one shard until it is full, then write its header; yield each tensor."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     file.write(b" " * (8 + HEADER_BYTES))
     at, following = 0, first

@@ -1,4 +1,4 @@
-"""Writes the smaller decoder as an Orbax checkpoint with MaxText's names and shapes.
+"""Write the smaller decoder as an Orbax checkpoint with MaxText's names and shapes.
 
 Names, shapes and the layout on disk follow `checkpoint_conversion/utils/param_mapping.py` and
 `common/checkpointing.py` of MaxText at commit e591f30c, for layers that are scanned along axis 1.
@@ -40,11 +40,11 @@ HEAD_NORMS = {"query_norm": "self_attn.q_norm", "key_norm": "self_attn.k_norm"}
 
 
 def check(folder: Path) -> None:
-    """Refuse a model that MaxText does not support, or whose layout in MaxText we do not know.
+    """Raise an error if MaxText does not support a model, or if we do not know its layout there.
 
     Raises:
       InputError: The family is not supported, or the model has sliding windows, scaled positions,
-        or biases that MaxText's model does not have.
+        or a bias that MaxText's model lacks.
     """
     config = folders.read_config(folder)
     model = parse(config)
@@ -83,7 +83,7 @@ def write(folder: Path, out: Path) -> None:
 
 
 def parameters(model: Model) -> Tree:
-    """The tree of parameters with MaxText's names."""
+    """Read a model's parameters as a tree with MaxText's names and shapes."""
     whole = model.architecture
     heads = {"query": whole.heads, "key": whole.groups, "value": whole.groups}
 
@@ -116,7 +116,7 @@ def parameters(model: Model) -> Tree:
 
 
 def settings(model: Model, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that MaxText's command reads from a file."""
+    """The settings of the model that MaxText reads from a file."""
     whole = model.architecture
     rope = config.get("rope_parameters") or config
     return {

@@ -1,4 +1,4 @@
-"""One set of names for the parameters of all families: the names in the files of Llama.
+"""Give the parameters of all model families the names that Llama's files use.
 
 In files of GPT-2 and of mixtures of experts, names and shapes differ from Llama's. When a file is
 read, each tensor gets Llama's name. When a file is written, each tensor gets the name and the shape
@@ -47,7 +47,7 @@ LAYERS = "model.layers."
 
 
 class Part(NamedTuple):
-    """Some outputs of a kernel (inputs, outputs) or of a bias; `read` transposes a kernel."""
+    """A part of a tensor in a file: some outputs of a bias, or of a kernel (inputs, outputs)."""
 
     tensor: Tensor
     start: int
@@ -59,16 +59,16 @@ class Part(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape, outputs first."""
+        """The shape of the array that `read` returns; outputs are the first axis."""
         return (self.stop - self.start, *self.tensor.shape[:-1])
 
     def read(self) -> np.ndarray:
-        """The selected outputs, along the first axis, in the dtype of the file."""
+        """Read the selected outputs, transposed to (outputs, inputs), in the dtype of the file."""
         return np.ascontiguousarray(self.tensor.read()[..., self.start : self.stop].T)
 
 
 class Stack(NamedTuple):
-    """Several tensors of one shape, stacked along a new first axis."""
+    """Several tensors in files that have one shape and are stacked along a new first axis."""
 
     tensors: tuple[Tensor, ...]
 
@@ -82,7 +82,7 @@ class Stack(NamedTuple):
         return (len(self.tensors), *self.tensors[0].shape)
 
     def read(self) -> np.ndarray:
-        """The elements of all tensors, in the dtype of the file."""
+        """Read and stack all tensors, in the dtype of the file."""
         return np.stack([tensor.read() for tensor in self.tensors])
 
 
@@ -93,7 +93,7 @@ Sources = dict[str, Source]
 def sources(family: str, tensors: Mapping[str, Tensor]) -> Sources:
     """The places of a family's parameters in files, under Llama's names.
 
-    A name without an entry in the family's table remains unchanged.
+    If the family's table has no entry for a tensor, the name of the tensor remains unchanged.
 
     Raises:
       InputError: The experts of a layer are not numbered from 0, or differ in shape.
@@ -119,10 +119,10 @@ def sources(family: str, tensors: Mapping[str, Tensor]) -> Sources:
 
 
 def stack(name: str, parts: Mapping[int, Tensor]) -> Stack:
-    """The experts of a layer, stacked in the order of their numbers.
+    """One tensor for all experts of a layer, stacked in the order of the experts' numbers.
 
     Raises:
-      InputError: A number is missing, or shapes differ.
+      InputError: The number of an expert is missing, or the experts differ in shape.
     """
     numbers, shapes = sorted(parts), {part.shape for part in parts.values()}
     if numbers != list(range(len(parts))) or len(shapes) > 1:
@@ -134,7 +134,7 @@ def stack(name: str, parts: Mapping[int, Tensor]) -> Stack:
 
 
 def gpt2_sources(tensors: Mapping[str, Tensor]) -> Sources:
-    """The parameters of GPT-2, whose files may leave out the prefix `transformer.`."""
+    """The parameters of GPT-2 under Llama's names; files need no prefix `transformer.`."""
     ours: dict[str, list[str]] = {}
     for name, pattern in GPT2.items():
         ours.setdefault(pattern, []).append(name)
@@ -158,7 +158,7 @@ def gpt2_sources(tensors: Mapping[str, Tensor]) -> Sources:
 
 
 def split(name: str) -> tuple[str, str]:
-    """The prefix of the layer, and the remaining part of a parameter's name."""
+    """Split a parameter's name into the prefix of its layer (or "") and the remaining part."""
     place = re.match(r"model\.layers\.\d+\.", name)
     end = place.end() if place else 0
     return name[:end], name[end:]
@@ -180,7 +180,7 @@ def to_files(
 
 
 def file_name(family: str, name: str) -> str:
-    """The name in the family's files; {} stands for the number of an expert."""
+    """The name that a parameter has in the family's files; {} stands for an expert's number."""
     layer, short = split(name)
     module, _, kind = short.rpartition(".")
     known = IN_FILES.get(family, {})
@@ -191,5 +191,5 @@ def file_name(family: str, name: str) -> str:
 
 
 def load(folder: Path, family: str) -> Sources:
-    """The parameters of a folder under Llama's names; see `folders.tensors` and `sources`."""
+    """Find the parameters of a model's folder, and give them Llama's names."""
     return sources(family, folders.tensors(folder))

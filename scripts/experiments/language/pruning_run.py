@@ -1,4 +1,4 @@
-"""Prunes a language model in one folder, and writes the result to another folder."""
+"""Prune a language model in one folder, and write the pruned model to another folder."""
 
 import json
 import resource
@@ -24,7 +24,7 @@ from experiments.language.streams import Perplexity
 
 @dataclass(frozen=True)
 class Settings:
-    """How units are chosen and repaired; the fields are options of `prune_lm.py`."""
+    """How units are selected and kernels repaired; the fields are options of `prune_lm.py`."""
 
     score: Score = "reconstruction"
     repair: str = "least_squares"
@@ -43,7 +43,7 @@ def prune(
     text: Path | None,
     log: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Write the smaller model to another folder.
+    """Prune the model in `folder`, and write the smaller model to `out`.
 
     The function returns the units that remain, the perplexities and the cost.
 
@@ -127,7 +127,7 @@ def describe(
 def budget_of(
     folder: Path, keep: float | None, parameters: str | None, gigabytes: float | None
 ) -> int | None:
-    """The largest number of parameters that `keep` (a share) or `parameters` allows, or None.
+    """The largest number of parameters allowed by the share `keep` or by `parameters`, or None.
 
     Raises:
       InputError: More than one budget is given, or a budget is not a number.
@@ -146,11 +146,11 @@ def budget_of(
 
 
 def read_text(folder: Path, model: Model, text: Path | None, settings: Settings) -> Text | None:
-    """The sequences of a text; None if no text is given.
+    """The calibration and held-out sequences of a text; None if no text is given.
 
     Raises:
-      InputError: The text cannot be read or is too short, or no text is given although the settings
-        need one.
+      InputError: The text cannot be read or is too short, or the settings need a text and no text
+        is given.
     """
     if text is None:
         if settings.score in ON_TEXT or settings.repair != "none":
@@ -166,11 +166,11 @@ def read_text(folder: Path, model: Model, text: Path | None, settings: Settings)
 
 
 def check_text(model: Architecture, counts: Counts, text: Text | None, settings: Settings) -> None:
-    """Refuse a text with fewer tokens than the largest fitted kernel has inputs.
+    """Raise an error if the largest fitted kernel has more inputs than the text has tokens.
 
     Raises:
-      InputError: The text has too few tokens, or no text is given and layers must be chosen by
-        text.
+      InputError: The text has too few tokens, or layers must be scored on a text and no text is
+        given.
     """
     if text is None and counts.layers < model.layers and settings.score != "random":
         raise InputError(

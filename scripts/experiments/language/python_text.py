@@ -1,4 +1,4 @@
-"""Text that every machine has: the sources of Python's standard library, and its help topics."""
+"""Read the text of Python's standard library and its help topics, which every machine has."""
 
 import sysconfig
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ HELD_OUT = 20  # one document in 20 is held out
 
 
 def load() -> tuple[UInt8[np.ndarray, " n"], UInt8[np.ndarray, " m"]]:
-    """Bytes for training, and held-out bytes.
+    """The bytes for training, and the held-out bytes.
 
-    The bytes are of whole documents, in the order of the documents' names.
+    Both parts consist of whole documents, in the order of the documents' names.
     """
     texts = list(documents())
     held_out = texts[::HELD_OUT]
@@ -24,7 +24,7 @@ def load() -> tuple[UInt8[np.ndarray, " n"], UInt8[np.ndarray, " m"]]:
 
 
 def documents() -> Iterator[bytes]:
-    """The library's source files without tests, and then the topics of `help()`."""
+    """Yield the bytes of each source file except tests, and then of each topic of `help()`."""
     library = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(library.rglob("*.py")):
         if not LEFT_OUT & set(path.relative_to(library).parts) and path.stem != "topics":
@@ -34,13 +34,13 @@ def documents() -> Iterator[bytes]:
 
 
 def join(texts: list[bytes]) -> UInt8[np.ndarray, " n"]:
-    """The documents joined, with a zero byte between two documents."""
+    """Join documents to one array of bytes, with a zero byte between two documents."""
     return np.frombuffer(b"\0".join(texts), np.uint8)
 
 
 def windows(
     text: UInt8[np.ndarray, " n"], length: int, count: int, rng: np.random.Generator
 ) -> UInt8[np.ndarray, "count length"]:
-    """Pieces of a text that begin at random places."""
+    """Cut `count` pieces of `length` bytes out of a text, at random places."""
     starts = rng.integers(0, len(text) - length + 1, count)
     return text[starts[:, None] + np.arange(length)]

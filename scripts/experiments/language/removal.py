@@ -1,13 +1,15 @@
-"""Removes units (layers, heads, channels, experts) from a decoder; other units compute the same.
+"""Remove units (layers, heads, channels, experts) from a decoder, and adapt its norms.
+
+Adapted norms give the remaining channels the same values, if the removed channels are zero.
 
 An RMS norm divides by the square root of a mean over the width, so its result depends on the width.
 The residual stream has d channels in the whole decoder and k channels in the smaller decoder, and x
-/ √(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k). Therefore the new norm has the scale γ √(d/k), and
-the new ε is ε d/k. Three further changes follow from the new ε and the new width. The norms of
-single heads also use the new ε, so queries and keys are multiplied by √(d/k). Gemma scales
-embeddings by the square root of the width, so Gemma's embeddings are multiplied by √(d/k). If
-Gemma's embedding is also the kernel of the output layer, the scale of the last norm does not
-change, because the larger embedding already multiplies the logits by √(d/k).
+/ √(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k). Here γ is the scale of the norm. Therefore the new
+norm has the scale γ √(d/k), and the new ε is ε d/k. Three further changes follow from the new ε and
+the new width. The norms of single heads also use the new ε, so queries and keys are multiplied by
+√(d/k). Gemma scales embeddings by the square root of the width, so Gemma's embeddings are
+multiplied by √(d/k). If Gemma's embedding is also the kernel of the output layer, the scale of the
+last norm does not change, because the larger embedding already multiplies the logits by √(d/k).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +65,10 @@ IGNORED = (
 
 
 class Counts(NamedTuple):
-    """The numbers of units of a decoder; `intermediate` is the width of a perceptron or expert."""
+    """How many units of each kind a decoder has.
+
+    `groups` counts key-value heads, and `intermediate` is the width of a perceptron or an expert.
+    """
 
     layers: int
     groups: int
@@ -105,10 +110,10 @@ def whole(model: Architecture) -> Selection:
 
 
 def check_names(model: Architecture, tensors: Sources) -> None:
-    """Refuse a folder whose tensors do not fit the architecture in its `config.json`.
+    """Raise an error if a folder's tensors do not fit the architecture in its `config.json`.
 
     Raises:
-      InputError: A tensor is unknown or missing, or its shape differs from the shape in
+      InputError: A tensor is unknown or missing, or the shape of a tensor does not fit
         `config.json`.
     """
     sizes = axis_sizes(model, counts(model))
@@ -141,7 +146,7 @@ def check_names(model: Architecture, tensors: Sources) -> None:
 
 
 def has(model: Architecture, name: str) -> Literal["always", "perhaps", ""]:
-    """Whether the files of a family have a tensor with this short name."""
+    """Whether a family's files have a tensor with this short name; "" stands for never."""
     traits, bias = model.traits, name.endswith("bias")
     if name == HEAD:
         return "perhaps"
@@ -160,7 +165,7 @@ def has(model: Architecture, name: str) -> Literal["always", "perhaps", ""]:
 
 
 def at_ends(name: str) -> bool:
-    """Whether a tensor lies before or after all layers."""
+    """Whether a parameter with this short name lies outside the layers, before or after them."""
     return name.startswith("model.") or name == HEAD
 
 
@@ -170,12 +175,12 @@ def short(name: str) -> str:
 
 
 def layer_of(name: str) -> int:
-    """The layer of a tensor; −1 for tensors before and after all layers."""
+    """The number of the layer to which a tensor belongs; −1 for tensors outside the layers."""
     return int(name.split(".")[2]) if name.startswith("model.layers.") else -1
 
 
 def axis_sizes(model: Architecture, found: Counts) -> dict[str, int]:
-    """The length of every named axis, except the axes of the vocabulary and of positions."""
+    """The length of every named axis, such as "queries", for the numbers of units in `found`."""
     queries = model.heads // model.groups
     return {
         "queries": found.groups * queries * model.head_dim,
@@ -218,7 +223,7 @@ def indices(model: Architecture, selection: Selection, layer: int) -> dict[str, 
 
 
 def cut(name: str, array: np.ndarray, remaining: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The array without the removed units."""
+    """Remove units from the array with the short name `name`; only `remaining` indices stay."""
     for axis, unit in enumerate(AXES[name]):
         if unit in remaining:
             array = array.take(remaining[unit], axis)
@@ -228,7 +233,7 @@ def cut(name: str, array: np.ndarray, remaining: Mapping[str, np.ndarray]) -> np
 def fold(
     model: Architecture, name: str, array: np.ndarray, hidden: int, *, tied: bool
 ) -> np.ndarray:
-    """An array in float32 or float64, multiplied by the scale that the new width requires."""
+    """Multiply a float32 or float64 array by the scale that the new width requires."""
     factor, offset = (model.hidden / hidden) ** 0.5, float(model.traits.gemma)
     if hidden == model.hidden:
         return array
@@ -261,7 +266,7 @@ def smaller_architecture(model: Architecture, selection: Selection) -> Architect
 def rewrite_config(
     config: Mapping[str, Any], small: Architecture, selection: Selection
 ) -> dict[str, Any]:
-    """The `config.json` of the smaller decoder."""
+    """The contents of `config.json` for the smaller decoder."""
     if small.traits.gpt2:
         return {**config, "n_layer": small.layers, "n_inner": small.intermediate}
     changed = {
@@ -290,7 +295,7 @@ def end_names(tensors: Sources) -> Iterator[str]:
 
 
 def layer_names(tensors: Sources, layer: int) -> Iterator[tuple[str, str]]:
-    """The short and the full names of the tensors of a layer.
+    """Yield the short name and the full name of each tensor in a layer.
 
     The layer −1 stands for tensors outside layers.
     """

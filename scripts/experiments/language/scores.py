@@ -1,4 +1,4 @@
-"""Scores of units (heads, channels, experts), from weights or from activations for a text.
+"""Score units (heads, channels, experts) by their weights, or by their activations for a text.
 
 A score is one number for each unit. The units with the largest scores remain in the model. The
 array `gram` is Σ x xᵀ over all tokens, where x is the input of an output projection.
@@ -28,10 +28,11 @@ Matrix = Float[np.ndarray, "n n"]
 def projection_scores(
     score: Score, kernel: np.ndarray, square: Vector, width: int
 ) -> Float[np.ndarray, " units"]:
-    """Scores of the units of an output projection; each unit is `width` inputs of the `kernel`.
+    """The scores of an output projection's units; each unit is `width` inputs of the `kernel`.
 
     For each input x, `square` is Σ x² over tokens. The score `activation` is the square root of the
-    sum of `square` over a unit's inputs, and `wanda` is Σ |w| ‖x‖₂, Sun et al. (2024).
+    sum of `square` over a unit's inputs. The score `wanda` is Σ |w| ‖x‖₂ over the weights w of a
+    unit's inputs x, Sun et al. (2024).
     """
     size = np.sqrt(square)
     inputs = size**2 if score == "activation" else size * np.abs(kernel).sum(0)
@@ -40,12 +41,12 @@ def projection_scores(
 
 
 def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int) -> np.ndarray:
-    """Find the units that remain.
+    """The indices of the units to keep, so that a least-squares fit of the outputs loses least.
 
-    In each round, the units whose removal increases the error least are removed. If the inputs j
-    are removed, the squared error of the outputs, after a least-squares fit, increases by tr(Wⱼ
-    (H⁻¹)ⱼⱼ⁻¹ Wⱼᵀ), where H = Σ x xᵀ. After the removal, W and H⁻¹ are the matrices of the remaining
-    inputs: ZipLM, Kurtic et al. (2023).
+    Units are removed in rounds. Each round removes the units whose removal increases the error
+    least. If the inputs j are removed, the squared error of the outputs, after a least-squares fit,
+    increases by tr(Wⱼ (H⁻¹)ⱼⱼ⁻¹ Wⱼᵀ), where H = Σ x xᵀ. After the removal, W and H⁻¹ are the
+    matrices of the remaining inputs: ZipLM, Kurtic et al. (2023).
 
     Args:
       kernel: Kernel of an output projection, (outputs, inputs).
@@ -70,7 +71,7 @@ def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int)
 
 
 def rise(w: np.ndarray, inverse: Matrix, width: int, remains: np.ndarray) -> Vector:
-    """For each unit, the increase of the error if the unit is removed; zero for removed units."""
+    """For each unit, how much its removal increases the error; meaningless for removed units."""
     if width == 1:
         return np.square(w).sum(0) / np.where(remains, np.diagonal(inverse), 1)
     found = np.zeros(len(remains))
@@ -81,7 +82,7 @@ def rise(w: np.ndarray, inverse: Matrix, width: int, remains: np.ndarray) -> Vec
 
 
 def magnitudes(p: Mapping[str, np.ndarray], unit: str) -> Float[np.ndarray, " indices"]:
-    """For each unit of the kind `unit`, the sum Σ w² over the unit's weights in one layer."""
+    """For each unit of the kind `unit`, the sum of its squared weights in one layer."""
     sums = [
         np.square(array).sum(tuple(k for k in range(array.ndim) if AXES[name][k] != unit))
         for name, array in p.items()
@@ -91,19 +92,19 @@ def magnitudes(p: Mapping[str, np.ndarray], unit: str) -> Float[np.ndarray, " in
 
 
 def head_magnitudes(model: Architecture, p: Mapping[str, np.ndarray]) -> Vector:
-    """For each key-value head, the norm of the weights of the head and of its query heads."""
+    """For each key-value head, the norm of all weights of this head and its query heads."""
     kinds = ("queries", "keys")
     sums = [magnitudes(p, kind).reshape(model.groups, -1).sum(1) for kind in kinds]
     return np.sqrt(np.sum(sums, 0))
 
 
 def readers(p: Mapping[str, np.ndarray], norm: str) -> Vector:
-    """For each channel of the residual stream, Σ |w| over the projections after the named norm."""
+    """For each channel of the residual stream, the sum of |w| in the projections after `norm`."""
     prefix = "self_attn" if norm == "input_layernorm" else "mlp"
     names = [n for n in p if n.startswith(prefix) and AXES[n][-1] == "hidden" and p[n].ndim > 1]
     return np.sum([np.abs(p[name]).reshape(-1, p[name].shape[-1]).sum(0) for name in names], 0)
 
 
 def largest(scores: Vector, count: int) -> np.ndarray:
-    """The indices of the largest scores, ascending; among equal scores, the first are taken."""
+    """The indices of the `count` largest scores, ascending; the first of equal scores are taken."""
     return np.sort(np.argsort(-scores, kind="stable")[:count])

@@ -1,4 +1,4 @@
-"""Evaluates decoders layer by layer, for a few sequences at a time.
+"""Evaluate decoders layer by layer, for a few sequences at a time.
 
 The host stores the residual streams between layers.
 """
@@ -37,7 +37,7 @@ Stream = Float[np.ndarray, "sequences tokens channels"]
 
 
 class Perplexity(NamedTuple):
-    """The perplexity, exp of the mean cross entropy, and its standard error over sequences."""
+    """A perplexity, exp(mean cross entropy), and its standard error over sequences."""
 
     value: float
     stderr: float
@@ -51,18 +51,18 @@ class Layer(NamedTuple):
     at: Positions
 
     def run(self, name: str, *arrays: Stream) -> Stream:
-        """Run one of the functions in `STEPS` on one batch of sequences after another."""
+        """Run the function `name` of `STEPS` on all sequences, one batch after another."""
         at = (self.at,) if name in ("attend", "layer") else ()
         step = partial(STEPS[name], self.model, self.params)
         return np.concatenate([np.asarray(step(*parts, *at)) for parts in batches(*arrays)])
 
     def run_expert(self, x: Stream, expert: int) -> Stream:
-        """The input of an expert's down projection, times the expert's weight."""
+        """The input of an expert's down projection, times the router's weight for each token."""
         step = partial(STEPS["activate_expert"], self.model, self.params)
         return np.concatenate([np.asarray(step(*b, jnp.asarray(expert))) for b in batches(x)])
 
     def normalize(self, name: str, x: Stream) -> Stream:
-        """The residual stream, normalized by a norm of the layer."""
+        """Normalize the residual stream by the layer's norm `name`."""
         step = partial(NORMALIZE, self.model, self.params, name)
         return np.concatenate([np.asarray(step(*b)) for b in batches(x)])
 
@@ -76,19 +76,19 @@ def norm_names(model: Architecture) -> tuple[str, str]:
 
 
 def batches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Parts of all arrays, each with the next `BATCH` sequences."""
+    """Divide all arrays into parts of `BATCH` sequences, and yield one part of each array."""
     for start in range(0, len(arrays[0]), BATCH):
         yield tuple(array[start : start + BATCH] for array in arrays)
 
 
 def make_layer(model: Architecture, params: Params, layer: int, tokens: int) -> Layer:
-    """A layer whose parameters are on the device; layers of one decoder share compiled programs."""
+    """A layer with parameters on the device; layers of one decoder share compiled functions."""
     at = decoder.positions(model, layer, tokens)
     return Layer(without_layers(model), jax.tree.map(jnp.asarray, dict(params)), at)
 
 
 def without_layers(model: Architecture) -> Architecture:
-    """The architecture without the fields `windows` and `rates`, so that layers share programs."""
+    """The architecture without `windows` and `rates`, so that layers share compiled functions."""
     return replace(model, windows=(), rates=())
 
 
@@ -120,12 +120,12 @@ def embed(model: Architecture, ends: Ends, tokens: Tokens) -> Stream:
 
 
 def to_device(array: np.ndarray | None) -> Array | None:
-    """The array in float32 on the device; None remains None."""
+    """Copy an array in float32 to the device; None remains None."""
     return None if array is None else jnp.asarray(array.astype(np.float32))
 
 
 def perplexity(model: Architecture, ends: Ends, x: Stream, tokens: Tokens) -> Perplexity:
-    """The perplexity of the next tokens, from the residual stream after the last layer."""
+    """The perplexity of `tokens`, predicted from the residual stream `x` after the last layer."""
     norm, bias, head = to_device(ends.norm), to_device(ends.bias), jnp.asarray(ends.head)
     of_one = partial(CROSS_ENTROPY, without_layers(model))
     losses = np.array(
@@ -139,7 +139,7 @@ def perplexity(model: Architecture, ends: Ends, x: Stream, tokens: Tokens) -> Pe
 def cross_entropy(
     model: Architecture, norm: Array, bias: Array | None, head: Array, x: Array, following: Array
 ) -> Float[Array, ""]:
-    """The mean cross entropy over the tokens of one sequence."""
+    """The mean cross entropy over the tokens of one sequence; `following` are the next tokens."""
     found = decoder.logits(model, norm, head.astype(jnp.float32), x, bias)
     picked = jnp.take_along_axis(found, following[:, None], 1)[:, 0]
     return (jax.nn.logsumexp(found, -1) - picked).mean()

@@ -1,4 +1,4 @@
-"""Texts as sequences of the tokens of a model."""
+"""Convert texts to sequences of a model's token numbers."""
 
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,14 @@ Tokens = Int[np.ndarray, "sequences length"]
 
 
 def read(folder: Path, text: Path, vocabulary: int) -> Int[np.ndarray, " n"]:
-    """The token numbers of a text file or of an .npy file.
+    """Read the token numbers of a text file or of an .npy file.
 
     The tokenizer of the folder splits a text file into tokens. If the tokens of the model are
     bytes, no tokenizer is needed. An .npy file contains token numbers.
 
     Raises:
-      InputError: The file or its tokenizer does not exist, an array is not a row of integers, or a
-        token is not in the vocabulary.
+      InputError: The file or the tokenizer does not exist, the .npy file is not a vector of
+        integers, or a token is not in the vocabulary.
     """
     if not text.is_file():
         raise InputError(f"--text must be a file; there is none at {text}")
@@ -48,7 +48,7 @@ def read(folder: Path, text: Path, vocabulary: int) -> Int[np.ndarray, " n"]:
 
 
 def are_bytes(folder: Path) -> bool:
-    """Whether the tokens are bytes.
+    """Whether the tokens of the model in a folder are bytes.
 
     The tokens are bytes if the folder has no tokenizer or has the tokenizer of `train_lm.py`.
     """
@@ -57,7 +57,7 @@ def are_bytes(folder: Path) -> bool:
 
 
 def encoder(folder: Path) -> Any:
-    """A function from a text to its token numbers.
+    """A function that converts a text to its token numbers.
 
     Raises:
       InputError: The library of tokenizers is not installed.
@@ -76,7 +76,7 @@ def encoder(folder: Path) -> Any:
 def divide(
     tokens: Int[np.ndarray, " n"], length: int, sequences: int, held_out: int, seed: int
 ) -> tuple[Tokens, Tokens]:
-    """Sequences of `length` + 1 tokens for repair and scores, and held-out sequences.
+    """Cut sequences of `length` + 1 tokens out of a text, for scores and repair and held-out.
 
     Sequences for repair and scores are drawn at random from the first nine tenths and do not
     overlap. The held-out sequences are evenly spaced in the last tenth, and the same for every

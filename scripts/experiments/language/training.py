@@ -1,4 +1,4 @@
-"""A small language model of bytes, trained from random weights, which `compare_lm.py` prunes."""
+"""Train a small language model of bytes from random weights; `compare_lm.py` prunes the model."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -40,14 +40,14 @@ MODEL = parse(CONFIG)
 
 
 class State(NamedTuple):
-    """The state of a training run."""
+    """The state of a training run: the parameters and the state of the optimizer."""
 
     params: Any
     optimizer: Any
 
 
 def shapes(model: Architecture, vocabulary: int) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the parameters of a Qwen 3 model with tied embeddings."""
+    """For a Qwen 3 model with tied embeddings, the names and the shapes of all parameters."""
     d, f, n = model.hidden, model.intermediate, model.head_dim
     q, k = model.heads * n, model.groups * n
     block = {
@@ -72,9 +72,10 @@ def shapes(model: Architecture, vocabulary: int) -> dict[str, tuple[int, ...]]:
 
 
 def init(key: Key[Array, ""], model: Architecture, vocabulary: int) -> Params:
-    """Initial parameters: norms are one, and kernels have the standard deviation 0.02.
+    """Random initial parameters; norms are one, and kernels have a standard deviation of 0.02.
 
-    For kernels that write to the residual stream, 0.02 is divided by √(2 · number of layers).
+    Kernels that write to the residual stream have the standard deviation 0.02 / √(2 · number of
+    layers).
     """
     named = shapes(model, vocabulary)
     keys = jax.random.split(key, len(named))
@@ -92,7 +93,7 @@ def init(key: Key[Array, ""], model: Architecture, vocabulary: int) -> Params:
 
 
 def layer_of(params: Mapping[str, Any], layer: int) -> Params:
-    """The parameters of one layer, under their names without the prefix of the layer."""
+    """The parameters of one layer; the keys are names without the layer's prefix."""
     prefix = f"model.layers.{layer}."
     return {name.removeprefix(prefix): p for name, p in params.items() if name.startswith(prefix)}
 
@@ -100,7 +101,7 @@ def layer_of(params: Mapping[str, Any], layer: int) -> Params:
 def forward(
     model: Architecture, params: Params, tokens: Int[Array, "b t"]
 ) -> Float[Array, "b t w"]:
-    """The logits of the next token."""
+    """The logits of the next token at every position of `tokens`."""
     places = params.get("model.embed_positions.weight")
     x = decoder.embed(model, params["model.embed_tokens.weight"], tokens, places)
     for i in range(model.layers):
@@ -121,7 +122,7 @@ MEASURE = jax.jit(loss, static_argnums=0)
 
 
 def make_optimizer(rate: float, steps: int) -> optax.GradientTransformation:
-    """AdamW with clipped gradients, a warm-up over a twentieth of the steps, and cosine decay."""
+    """AdamW with clipped gradients; the rate warms up in a twentieth of the steps, then decays."""
     schedule = optax.warmup_cosine_decay_schedule(0.0, rate, max(1, steps // 20), steps, rate / 20)
     kernels = partial(jax.tree.map, lambda p: p.ndim > 1)
     adam = optax.adamw(schedule, b2=0.95, weight_decay=0.1, mask=kernels)
@@ -146,7 +147,7 @@ def make_step(
 
 
 def perplexity(model: Architecture, params: Params, tokens: Int[np.ndarray, "n t"]) -> float:
-    """The perplexity over all sequences, of which eight run at a time: exp of the cross entropy."""
+    """The perplexity, exp(mean cross entropy), over all sequences; eight run at a time."""
     parts = [tokens[i : i + 8] for i in range(0, len(tokens), 8)]
     losses = (float(MEASURE(model, params, jnp.asarray(part, jnp.int32))) for part in parts)
     total = sum(value * len(part) for value, part in zip(losses, parts, strict=True))

@@ -1,4 +1,4 @@
-"""Trains a small language model, with checkpoints."""
+"""Train a small language model, and save checkpoints from which an interrupted run resumes."""
 
 import time
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ LOGGED = 20  # The number of steps between two lines of the log.
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings that decide the weights and the checkpoints.
+    """The settings on which the trained weights and the checkpoints depend.
 
     The fields are options of `train_lm.py`.
     """
@@ -75,10 +75,10 @@ def train(settings: Settings, out: Path) -> tuple[Params, dict[str, Any]]:
 
 
 def check_settings(notes: dict[str, Any], settings: Settings, out: Path) -> None:
-    """Raise if the checkpoints in `out` were made with other settings.
+    """Raise InputError if the checkpoints in `out` were made with different settings.
 
-    `every` may be another number, because `every` does not change weights. The checkpoints of
-    earlier versions do not have settings.
+    The setting `every` is not compared, because it does not change weights. Checkpoints of earlier
+    versions have no settings and are accepted.
     """
     for name, new in vars(settings).items():
         old = notes.get("settings", {}).get(name, new)
@@ -90,7 +90,7 @@ def check_settings(notes: dict[str, Any], settings: Settings, out: Path) -> None
 
 
 def batch(text: np.ndarray, settings: Settings, step: int) -> jax.Array:
-    """The sequences of a step; a resumed run draws the same sequences."""
+    """The sequences for a training step; a resumed run draws the same sequences."""
     rng = np.random.default_rng((settings.seed, step))
     drawn = python_text.windows(text, settings.length + 1, settings.batch_size, rng)
     return jnp.asarray(drawn, jnp.int32)

@@ -1,1 +1,1 @@
-"""Measures: the quantities that commands compute for trained and random networks."""
+"""Compute the quantities that scripts measure on trained and random networks."""

@@ -1,4 +1,4 @@
-"""Stability of Gram matrices under random layers with recentering, for eight activations."""
+"""Measure how stable Gram matrices are under random recentering layers, for eight activations."""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,7 +29,7 @@ WIDTH, LAYERS, DRAWS, DRAWN = 1000, 400, 4, 10
 
 
 def measure(name: str) -> dict[str, Any]:
-    """Measure one activation: its kernel map, the stability of batches, and random networks."""
+    """Measure one activation's kernel map, the stability of its batches, and random networks."""
     function, kinks = ACTIVATIONS[name]
     with jax.enable_x64(True):
         kernel = jax.jit(mean_field.kernel_map, static_argnums=(0, 1))(function, kinks)
@@ -46,7 +46,7 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def batch(n: int, name: str) -> dict[str, Any]:
-    """The stability of two Gram matrices of n samples: with an odd sample, and symmetric."""
+    """The stability of two Gram matrices of n samples, one with an odd sample and one symmetric."""
     function, kinks = ACTIVATIONS[name]
     odd = odd_points.odd_stability(n, function, kinks)
     walk = odd_points.spread_distribution(n, WIDTH, function, kinks)
@@ -61,10 +61,10 @@ def batch(n: int, name: str) -> dict[str, Any]:
 
 
 def networks(function: Callable) -> dict[str, Any]:
-    """Measurements after the last layer of random networks of finite width.
+    """Measure random networks of finite width after their last layer.
 
-    In the input, the first sample is four times as long as the other samples. The result has means
-    and standard errors, over networks, of the values of `odd_point`.
+    In the input, the first sample is four times as long as the other samples. The result has, for
+    each quantity of the odd point, the mean over networks and its standard error.
     """
     rng = np.random.default_rng(0)
     ends = [_network(function, rng) for _ in range(DRAWS)]

@@ -1,6 +1,6 @@
-"""Measurements of a network's layers: rankings of filters, distances to a Gaussian, and tests.
+"""Measure a network's layers by rankings of filters, distances to a Gaussian, and tests.
 
-The function `measure` returns a part of `results.json`, which `pages.analysis` reads.
+The function `measure` returns a part of the file `results.json` that `pages.analysis` reads.
 """
 
 import math
@@ -65,7 +65,7 @@ def kernels_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, dict[str, np.
 
 
 def above(results: dict[str, Any], threshold: float = 0.9) -> dict[str, tuple[int, int]]:
-    """For each pair of criteria, the number of layers with a large ρ, and the number of all layers.
+    """For each pair of criteria, how many layers have a large Spearman's ρ, and of how many layers.
 
     Spearman's ρ is large if it exceeds `threshold`.
     """
@@ -79,7 +79,7 @@ def above(results: dict[str, Any], threshold: float = 0.9) -> dict[str, tuple[in
 def rankings(
     kernels: Mapping[str, np.ndarray], *, ratio: float, gaussian_layers: int
 ) -> dict[str, Any]:
-    """The rankings and tests of every layer, and quantiles over Gaussian layers of every shape."""
+    """The rankings and tests of all layers and, for each shape, quantiles over Gaussian layers."""
     filters = {
         name: np.asarray(pruning.filter_matrix(jnp.asarray(kernel, jnp.float32)))
         for name, kernel in kernels.items()
@@ -102,7 +102,7 @@ def rankings(
 
 
 def unfit(v: np.ndarray, ratio: float) -> str | None:
-    """The reason why a layer has no ranking, if there is one."""
+    """The reason why a layer's filters cannot be ranked, or None if they can be ranked."""
     if not np.isfinite(v).all():
         return "holds weights that are not finite"
     if v.shape[0] < 4 or v.shape[1] < 3:
@@ -115,10 +115,9 @@ def unfit(v: np.ndarray, ratio: float) -> str | None:
 def shape_group(
     layers: dict[str, np.ndarray], *, ratio: float, gaussian_layers: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The measurements of the layers of one shape, and quantiles over Gaussian layers of this
-    shape.
+    """The measurements of all layers of one shape, and quantiles over Gaussian layers of it.
 
-    Each program is compiled only once for all layers of the shape.
+    JAX compiles each function only once for all layers of the shape.
     """
     n, dims = next(iter(layers.values())).shape
     rng = np.random.default_rng(0)
@@ -145,7 +144,7 @@ def _layer(
 ) -> dict[str, Any]:
     """The rankings and tests of a layer.
 
-    `drawn` holds the similarities of the criteria in Gaussian layers of the same shape.
+    `drawn` has the similarities between criteria in Gaussian layers of the same shape.
     """
     scores = _scores(v)
     alike = _similarity(scores, ratio)
@@ -169,7 +168,7 @@ def _layer(
 
 
 def theory(expected: Callable[..., Array], *arguments: Any, **options: Any) -> float | None:
-    """The value of `expected` for Gaussian filters; None for criteria without such a formula."""
+    """The value of the formula `expected` for Gaussian filters; None if it rejects the criteria."""
     try:
         return float(expected(*arguments, **options))
     except ValueError:
@@ -185,7 +184,7 @@ def _similarity(scores: dict[str, Array], ratio: float) -> pruning.ranking.Simil
 
 
 def tests_of(v: Float[Array, "n dims"]) -> dict[str, Array]:
-    """The p-values of the `TESTS` that need no random samples, and the tests' effect sizes."""
+    """The p-values and the effect sizes of those `TESTS` that need no random samples."""
     covariance = pruning.weight_tests.covariance_report(v)
     stds = pruning.weight_tests.filter_stds(v)
     distance, normal = pruning.ks_normal(v)
@@ -219,7 +218,7 @@ _tested = jax.jit(tests_of, compiler_options=QUICK)
 
 
 def judge(layers: list[dict[str, Any]]) -> None:
-    """Add to each layer the names of the tests that reject the layer at `LEVEL`.
+    """Add to each layer the names of the tests that reject its hypothesis at level `LEVEL`.
 
     For each test, Holm's correction covers all layers. The name "mean" is added if a test of
     equivalence, without Holm's correction, does not show that the mean weight is near 0.
@@ -240,7 +239,7 @@ def judge(layers: list[dict[str, Any]]) -> None:
 
 
 def histogram(name: str, weights: np.ndarray) -> dict[str, Any]:
-    """A histogram of the weights as a density, and the distance of the weights from a Gaussian.
+    """A histogram (density) of a layer's weights, and their distance from a Gaussian.
 
     The Gaussian has mean 0, and its standard deviation is the root mean square of the weights.
     """
@@ -264,7 +263,7 @@ _ks = jax.jit(pruning.ks_normal, compiler_options=QUICK)
 
 
 def correlations(name: str, kernel: np.ndarray) -> dict[str, Any]:
-    """The covariance of a layer's first filters, in units of the filters' mean variance."""
+    """The covariance matrix of a layer's first filters, divided by their mean variance."""
     v = pruning.filter_matrix(jnp.asarray(kernel, jnp.float32))[:SHOWN]
     c = np.asarray(pruning.weight_tests.covariance(v), float)
     return {

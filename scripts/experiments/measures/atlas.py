@@ -1,9 +1,10 @@
-"""Trains networks with eight normalizers on three small tasks, and measures shifts of outputs.
+"""Train networks with eight normalizers on three small tasks, and measure shifts of outputs.
 
 Networks of one task and seed start from the same weights and see the same batches. Shifts are exact
 earth mover distances of three layers' outputs for held-out images or texts. The layers normalize by
-statistics of the whole training set, so only changes of the weights cause a shift. Normalizers
-differ in scale, so a shift is divided by the square root of the sum of the features' variances.
+statistics of the whole training set, so only changes of the weights cause a shift. The outputs of
+normalizers differ in scale. Therefore a shift is divided by the square root of the sum of the
+features' variances.
 """
 
 import pydoc_data.topics
@@ -54,7 +55,7 @@ CONTEXT, TOKENS = 32, 128  # The length of a text, and the number of ASCII chara
 
 
 class Task(NamedTuple):
-    """The data and the network of a task, and the layers that are measured."""
+    """A task: its data, its network, and the layers that are measured."""
 
     build: Callable[..., Any]
     x_train: np.ndarray
@@ -67,7 +68,7 @@ class Task(NamedTuple):
 
 
 class ConvNet(nnx.Module):
-    """Three 3×3 convolutions with normalization and ReLU, then pixel means and a dense layer."""
+    """A network with three 3×3 convolutions, normalization, ReLU, pixel means and a dense layer."""
 
     def __init__(self, *, norm: Norm, rngs: nnx.Rngs):
         widths, he_normal = (1, 16, 32, 32), nnx.initializers.he_normal()
@@ -84,9 +85,9 @@ class ConvNet(nnx.Module):
 
 
 def _patches(x: Float[Array, "n h w c"], stride: int) -> Float[Array, "n h2 w2 c9"]:
-    """Every 3×3 patch as a vector.
+    """Every 3×3 patch of each image as a vector.
 
-    Multiplying the patches by a matrix is many times faster than XLA's CPU convolution.
+    On a CPU, a product of patches and a matrix is many times faster than XLA's convolution.
     """
     _, h, w, _ = x.shape
     x = jnp.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)])
@@ -134,15 +135,15 @@ def _unitized(per_pixel: bool, num_features: int, *, rngs: nnx.Rngs, **options: 
 
 
 def _bounded_factor(alpha: Array, square: Array) -> Array:
-    """The unitization paper's Equation 9 with alpha clipped to [0.1, 1], which bounds outputs."""
+    """The factor of the unitization paper's Equation 9; alpha is clipped to [0.1, 1]."""
     return bounded(jnp.clip(alpha, 0.1, 1), square)
 
 
 def norms(*, per_pixel: bool) -> dict[str, Norm]:
-    """For each name of a normalizer, the constructor of its layers.
+    """For each normalizer's name, a constructor of its layers.
 
     With `per_pixel`, unitized layers divide each pixel or token by its own norm. Without
-    `per_pixel`, unitized layers divide a whole image or text by its norm.
+    `per_pixel`, unitized layers divide all values of an image or text by one norm.
     """
     half = nnx.initializers.constant(0.5)
     return {
@@ -163,7 +164,7 @@ TASKS = ("MNIST, dense", "Fashion-MNIST, convolutions", "characters, transformer
 
 @cache
 def task(name: str, data_dir: Path | None, size: int) -> Task:
-    """A task with at most `size` training images, or with `size` / 4 texts."""
+    """The task `name` with at most `size` training images, or with at most `size` / 4 texts."""
     if name == TASKS[2]:
         return texts(size // 4)
     dense = name == TASKS[0]
@@ -176,9 +177,9 @@ def task(name: str, data_dir: Path | None, size: int) -> Task:
 
 
 def texts(size: int) -> Task:
-    """Texts from Python's manual, which the interpreter includes.
+    """The task to predict each next character in texts from Python's manual.
 
-    The network predicts each next character.
+    The interpreter includes the manual, so no file is needed.
     """
     topics = pydoc_data.topics.topics
     text = "".join(topics[name] for name in sorted(topics))
@@ -192,16 +193,18 @@ def texts(size: int) -> Task:
 
 
 class Program(NamedTuple):
-    """The compiled functions for one normalizer on one task; all seeds share them.
+    """The compiled functions for one normalizer on one task; all seeds use the same functions.
 
     Attributes:
-      init: A function from a key to the untrained state.
-      step: A function of a state and of the indices of a batch in the training set, which returns
-        the next state and the loss before the step.
-      whole_set: A function that returns the network with statistics of the whole training set.
-      evaluate: A function that returns loss and accuracy on the test set, with running averages.
-      outputs: A function from a state to the outputs of the measured layers for the first test
-        samples.
+      init: A function that takes a key and returns the untrained state.
+      step: A function that takes a state and a batch, as indices of training samples. The function
+        returns the next state and the loss before the step.
+      whole_set: A function that takes a state and returns a state with statistics of the whole
+        training set.
+      evaluate: A function that takes a state and returns the loss and the accuracy on the test set,
+        with running averages.
+      outputs: A function that takes a state and returns the outputs of the measured layers for the
+        first test samples.
     """
 
     init: Callable[[Array], Any]
@@ -212,7 +215,7 @@ class Program(NamedTuple):
 
 
 def program(own: Task, norm: Norm) -> Program:
-    """Compiled functions to train and to measure the networks of one normalizer on one task."""
+    """Make the compiled functions that train and measure networks of one normalizer and task."""
     optimizer = optax.adam(RATE)
     model = _new(own, norm)
     has_statistics = bool(jax.tree.leaves(nnx.state(model, nnx.BatchStat)))
@@ -326,7 +329,7 @@ def _batches(rng: np.random.Generator, own: Task) -> Int[Array, "k n"]:
 
 
 def _layer(state: Any, name: str) -> dict[str, Array]:
-    """The parameters of the normalizer `name` in a state."""
+    """The parameters that the normalization layer `name` has in a state."""
     layers, index = name.split(".")
     return nnx.to_pure_dict(state[0])[layers][int(index)]
 
@@ -334,14 +337,14 @@ def _layer(state: Any, name: str) -> dict[str, Array]:
 def _measured(
     normalizer: str, outputs: Sequence[Array], parameters: Sequence[Mapping[str, Array]]
 ) -> dict[str, float | None]:
-    """Distances between a layer's outputs before and after an epoch, and bounds on the distances.
+    """Measure how far an epoch moves a layer's outputs, and bound this distance.
 
-    The first three elements of `outputs` are computed with statistics of the whole training set:
-    before the epoch, after the epoch and after one more step. The last two elements are computed
-    with running averages: after the epoch, and after updates with frozen weights. The baseline is
-    the distance between two halves of the probe samples, which shows the error that a small number
-    of samples causes. The noise floor is the distance that running averages cause if the weights
-    are frozen.
+    `outputs` has five elements. The first three elements use statistics of the whole training set,
+    and belong to three times: before the epoch, after the epoch, and after one more step. The last
+    two elements use running averages. One belongs to the time after the epoch, and the other
+    follows updates of the averages with frozen weights. The baseline is the distance between two
+    halves of the measured samples; it shows the error that a small number of samples causes. The
+    noise floor is the distance that changing running averages cause while weights are frozen.
     """
     x, y, z, running, frozen = (part.reshape(len(part), -1) for part in outputs)
     half = len(y) // 2
@@ -359,10 +362,10 @@ def _measured(
 def certificate(
     normalizer: str, shape: tuple[int, ...], before: Mapping[str, Array], after: Mapping[str, Array]
 ) -> float | None:
-    """The bound M + M′ + ‖β − β′‖ on the epoch's distance, or None if parameters give no bound.
+    """The upper bound M + M′ + ‖β − β′‖ on the distance in an epoch, or None without such a bound.
 
-    Before and after the epoch, β and β′ are the biases, and M and M′ are radii: the largest norms
-    of a sample's outputs without biases.
+    β is the bias before the epoch, and β′ is the bias after the epoch. M and M′ are the largest
+    norms that the outputs of a sample without bias can have before and after the epoch.
 
     If a sample consists of P vectors, M, M′ and ‖β − β′‖ are √P times their values for one vector.
     """
@@ -389,7 +392,7 @@ def certificate(
 
 
 def runs(seeds: int) -> Iterator[tuple[str, str, int]]:
-    """The task, normalizer and seed of every run; runs of one task and seed follow each other."""
+    """Yield the task, the normalizer and the seed of every run, one task and seed after another."""
     for seed in range(seeds):
         for name in TASKS:
             for normalizer in NORMS:
@@ -405,7 +408,7 @@ def _program(name: str, normalizer: str, data_dir: Path | None, size: int) -> Pr
 def measure(
     name: str, normalizer: str, seed: int, data_dir: Path | None, size: int
 ) -> dict[str, Any]:
-    """One run: the task, the normalizer, the seed, and the measurements after every epoch."""
+    """Train one network; return its task, normalizer and seed, and measurements of every epoch."""
     own = task(name, data_dir, size)
     lines = list(train(own, _program(name, normalizer, data_dir, size), normalizer, seed))
     return {"task": name, "normalizer": normalizer, "seed": seed, "epochs": lines}
@@ -425,5 +428,5 @@ def settings(seeds: int, size: int) -> dict[str, Any]:
 
 
 def fingerprint(size: int) -> str:
-    """A hash of `size`, this file, the versions and the processor type."""
+    """A hash of `size`, this file, the libraries' versions and the processor type."""
     return provenance.digest(size, [Path(__file__)])[:12]

@@ -1,9 +1,9 @@
-"""Correlations between the shift and the training results of runs of `scripts/atlas.py`.
+"""Correlate the shift of networks from `scripts/atlas.py` with their training results.
 
-In this module, a comparison consists of the eight networks with the same task and seed, which start
-from the same weights and see the same batches. In each comparison, the mean over the eight networks
-is subtracted from the logarithms of shifts and losses, so that tasks and seeds cause no
-correlation.
+In this module, a comparison consists of the eight networks with the same task and seed. These
+networks start from the same weights and see the same batches. In each comparison, the mean over the
+eight networks is subtracted from the logarithms of shifts and losses, so that tasks and seeds cause
+no correlation.
 """
 
 from collections import defaultdict
@@ -20,9 +20,10 @@ Runs = Sequence[Mapping[str, Any]]
 
 
 def shift_of(run: Mapping[str, Any], what: str) -> float:
-    """How far outputs shift in an epoch or a step: the geometric mean over layers and epochs.
+    """The geometric mean, over layers and epochs, of the distance by which a layer's outputs shift.
 
-    Each distance is divided by the square root of the sum of the outputs' variances.
+    `what` selects the distance, such as the shift in one epoch or in one step. Each distance is
+    divided by the square root of the sum of the outputs' variances.
     """
     relative = [
         layer[what] / layer["spread"]
@@ -59,7 +60,7 @@ def findings(runs: Runs) -> dict[str, Any]:
 
 
 def comparisons(runs: Runs) -> list[list[Mapping[str, Any]]]:
-    """The runs of each task and seed that has runs of all normalizers, sorted by normalizer."""
+    """The runs of each task and seed, sorted by normalizer, if all normalizers have a run."""
     found = defaultdict(dict)
     for run in runs:
         found[run["task"], run["seed"]][run["normalizer"]] = run
@@ -72,7 +73,7 @@ def correlation(
     shift: Callable[[Mapping[str, Any]], float],
     outcome: Callable[[Mapping[str, Any]], float],
 ) -> dict[str, Any]:
-    """Pearson's correlation of log shift and log outcome, between and within normalizers.
+    """Pearson's correlations of log shift with log outcome, between and within normalizers.
 
     Each correlation has a bootstrap interval. For the correlation between normalizers, the mean of
     each comparison is subtracted, and the bootstrap resamples normalizers. For the correlation
@@ -104,7 +105,7 @@ def _about_mean(a: Float[np.ndarray, "s n"]) -> Float[np.ndarray, "s n"]:
 def interval(
     x: Float[np.ndarray, "groups n"], y: Float[np.ndarray, "groups n"]
 ) -> dict[str, float]:
-    """The correlation of x and y, and an interval from a bootstrap that resamples their rows."""
+    """The correlation of x and y, and a bootstrap interval; the bootstrap resamples rows."""
     rng = np.random.default_rng(0)
     # If a draw repeats a single group, x or y can be constant. The draw then has the correlation
     # NaN and is left out.

@@ -1,4 +1,4 @@
-"""Chooses, measures and records the claims of three papers, for commands."""
+"""Select and measure the claims of three papers, and record the results, for scripts."""
 
 import contextlib
 import json
@@ -29,13 +29,13 @@ QUICK_PRECISION = 1.5
 
 
 def quick_results(seed: int) -> list[dict[str, Any]]:
-    """The results of the claims of `quick_claims`."""
+    """Check the claims that `quick_claims` returns, and return their results."""
     verdicts = claims.check_all(quick_claims(), jax.random.key(seed), precision=QUICK_PRECISION)
     return [result(verdict) for verdict in verdicts]
 
 
 def quick_claims() -> list[Claim]:
-    """The claims whose printed form is rejected by a quick check, with only their quick checks."""
+    """The claims of which a quick check rejects the printed form, with only their quick checks."""
     trimmed = (
         replace(
             claim,
@@ -51,7 +51,7 @@ def quick_claims() -> list[Claim]:
 
 
 def select(paper: str | None, pattern: str | None) -> tuple[Claim, ...]:
-    """The claims of a paper that match `pattern`: "Theorem 1", for example, or a part of a name."""
+    """The claims of a paper that match `pattern`, such as "Theorem 1" or a part of a name."""
     papers = PAPERS | OWN
     if paper is not None and paper not in papers:
         raise InputError(f"--paper must be one of {', '.join(papers)}; got {paper}")
@@ -64,7 +64,7 @@ def select(paper: str | None, pattern: str | None) -> tuple[Claim, ...]:
 
 
 def listing(selected: Sequence[Claim]) -> Table:
-    """A row for each claim, with its recorded verdict."""
+    """A table with a row for each claim, which shows the claim's recorded verdict."""
     rows = Table(title="What three papers claim")
     for column in ("paper", "claim", "recorded"):
         rows.add_column(column, overflow="fold")
@@ -77,7 +77,7 @@ def listing(selected: Sequence[Claim]) -> Table:
 def first_devices(count: int | None) -> Sequence[Any]:
     """The first `count` devices; all devices if `count` is None.
 
-    If JAX has run nothing yet, a CPU is split into `count` devices.
+    If JAX has not started a device yet, the CPU is split into `count` devices.
     """
     # With too few threads, CPU programs that call LAPACK would wait for each other forever.
     os.environ.setdefault("NPROC", str(2 * max(count or 1, 4, os.cpu_count() or 1)))
@@ -97,7 +97,7 @@ def first_devices(count: int | None) -> Sequence[Any]:
 def measure(
     selected: Sequence[Claim], precision: float, seed: int, devices: Sequence[Any], path: Path
 ) -> dict[str, Measurement]:
-    """Measure all numbers that the claims read, except numbers of an earlier run in `path`."""
+    """Measure all numbers that the claims need; numbers of an earlier run are read from `path`."""
     finished = Finished(path, [precision, seed])
     measured = {name: Measurement(**fields) for name, fields in finished.parts.items()}
     missing = claims.sources(selected).keys() - measured.keys()
@@ -123,7 +123,7 @@ def measure(
 
 @contextmanager
 def writing(out: Path, remains: str) -> Iterator[None]:
-    """Turn an `OSError` into an `InputError`, whose message ends with the text `remains`."""
+    """A context that turns an `OSError` into an `InputError`; its message ends with `remains`."""
     try:
         yield
     except OSError as error:
@@ -133,7 +133,7 @@ def writing(out: Path, remains: str) -> Iterator[None]:
 
 
 def result(verdict: Verdict) -> dict[str, Any]:
-    """A claim and its findings in the format of results.json."""
+    """A claim and its findings, in the format of results.json."""
     claim = verdict.claim
     return {
         "paper": claim.paper,
@@ -158,9 +158,10 @@ def result(verdict: Verdict) -> dict[str, Any]:
 
 
 def sentence_of(result: claims.Result) -> dict[str, str]:
-    """Our result, the printed result, and the file of our result.
+    """Our result on trained networks, the result in the paper, and the file of our result.
 
-    If our result is given as a function, the function gets the contents of the file.
+    If `result.ours` is a function, the function gets the contents of the file and returns our
+    result.
     """
     ours = result.ours
     if callable(ours):
@@ -189,7 +190,7 @@ def _file(function: Callable) -> str:
 
 
 def _bounds(check: claims.Check, prediction: float) -> dict[str, Any]:
-    """The bounds with which a check compares its number.
+    """How a check compares its number with a bound: relation, tolerance, side and bound.
 
     If the check compares computed values, `side` and `against` are None.
     """

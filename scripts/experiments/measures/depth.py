@@ -1,11 +1,11 @@
-"""Figure 2 of Nachum et al.: accuracy and rank of four kinds of networks, by depth.
+"""Measure Figure 2 of Nachum et al.: how accuracy and rank of networks depend on depth.
 
-Networks of width 128 have `hl` + 1 hidden layers. Two of the four kinds have no batch norm: one
-kind starts from PyTorch's default weights, the other kind from He et al.'s weights. The authors
-train networks with batch norm by Adam, and networks without batch norm by SGD. A fourth kind,
-"batch_norm_sgd", which the paper does not have, has batch norm and SGD. Ranks are measured on the
-last hidden layer for the first batch, before training. Accuracies are measured on 1,000 training
-samples, after training.
+There are four kinds of networks. All have width 128 and `hl` + 1 hidden layers. Two of the four
+kinds have no batch norm: one kind starts from PyTorch's default weights, and one kind starts from
+He et al.'s weights. As in the paper, both are trained by SGD, and the third kind has batch norm and
+is trained by Adam. The paper does not have the fourth kind, "batch_norm_sgd", which has batch norm
+and is trained by SGD. Ranks are measured on the last hidden layer for the first batch, before
+training. Accuracies are measured on 1,000 training samples, after training.
 
 Deep networks with batch norm learn. Deep networks without batch norm learn if they start from He et
 al.'s weights, but not if they start from PyTorch's default weights. The rank is 128 at all depths
@@ -39,7 +39,7 @@ RECIPES = {"short": SHORT, "tenth": TENTH, "full": FULL}
 
 
 class Params(NamedTuple):
-    """Kernels and biases of a network; in `hidden`, the first axis numbers the layers."""
+    """The kernels and biases of a network; the first axis of `hidden` is the layer."""
 
     first: tuple[Array, Array]
     hidden: tuple[Array, Array]
@@ -47,11 +47,11 @@ class Params(NamedTuple):
 
 
 def init(key: Array, start: str, inputs: int, hl: int) -> Params:
-    """Draw weights and biases.
+    """Draw the weights and biases of a network with `hl` + 1 hidden layers.
 
-    With `start` "default", weights and biases are drawn from U(±1/√fan-in), PyTorch's default. With
-    "he", weights are drawn from N(0, 2/fan-in), He et al., and biases are zero. Networks with batch
-    norm have the weights of PyTorch's default, and zero biases.
+    If `start` is "default", weights and biases have the distribution U(±1/√fan-in), as by default
+    in PyTorch. If `start` is "he", weights have the distribution N(0, 2/fan-in) of He et al., and
+    biases are zero. Networks with batch norm have PyTorch's default weights, and zero biases.
     """
 
     def layer(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
@@ -70,7 +70,7 @@ def init(key: Array, start: str, inputs: int, hl: int) -> Params:
 
 
 def forward(params: Params, x: Float[Array, "n d"], start: str) -> tuple[Array, Array]:
-    """The logits, and the outputs of the last hidden layer.
+    """The logits of a batch, and the outputs of the last hidden layer.
 
     Batch norm uses the statistics of the batch, also in evaluation.
     """
@@ -139,13 +139,13 @@ def measure(
     *,
     path: Path | None = None,
 ) -> dict[str, dict[str, list]]:
-    """For each kind of network, accuracies and two ranks, each as a nested list (depths, runs).
+    """For each kind of network, nested lists (depths, runs) of accuracies and of two ranks.
 
     Args:
       images: The training images of all networks.
       depths: The numbers `hl`; a network has `hl` + 1 hidden layers.
       steps: Number of training steps.
-      runs: Number of networks for each start and depth.
+      runs: Number of networks for each kind and depth.
       path: A file for finished networks; an interrupted run resumes after the networks in this
         file.
     """

@@ -1,10 +1,10 @@
-"""The rankings of trained filters by l1 and l2, and the predictions of three models of filters.
+"""Compare how l1 and l2 rank trained filters with the predictions of three models.
 
-The first model has Gaussian filters. In the second model, weights are independent; the shape of
-their distribution and the spread of the filters' scales are fitted. The third model also fits an
-effective dimension of the filters. A fourth model, `logs`, has two normal variables with the
-measured correlation of log l1 and log l2. The predictions of `logs` show how exact predictions can
-be at best.
+The first model assumes Gaussian filters. The second model assumes independent weights, and fits the
+shape of the weights' distribution and the spread of the filters' scales. The third model also fits
+an effective dimension of the filters. For comparison, a fourth model, `logs`, has two normal
+variables with the measured correlation of log l1 and log l2. The errors of `logs` show the smallest
+errors that a model can reach.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ def _fit(v: jax.Array) -> dict[str, Any]:
 
 
 def layer(v: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
-    """The measured and predicted similarity of l1 and l2 on the filters of a layer."""
+    """How similarly l1 and l2 rank the filters of a layer, as measured and as predicted."""
     n, dims = v.shape
     l1, l2 = np.abs(v).sum(1, dtype=float), np.sqrt(np.square(v, dtype=float).sum(1))
     fit = jax.device_get(_fit(jnp.asarray(v)))
@@ -86,7 +86,7 @@ def predict(rho: float, n: int, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def network(kernels: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Measured and predicted similarities in each layer of a network, and each model's errors."""
+    """Measured and predicted similarities in each layer of a network, and the models' errors."""
     rng = np.random.default_rng(0)
     layers = {
         name: layer(np.asarray(pruning.filter_matrix(jnp.asarray(kernel, jnp.float32))), rng)
@@ -96,10 +96,11 @@ def network(kernels: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def table_4(others: Mapping[str, Any]) -> dict[str, Any]:
-    """The share of accuracy differences between criteria that is explained by the expected overlap.
+    """How well expected overlaps explain the accuracy differences between criteria.
 
     Args:
-      others: The results of `scripts/prune.py`, by name.
+      others: Results of `scripts/prune.py`, with a name for each; they are added to the paper's
+        Table 4.
     """
     names = ("l1", "l2", "gm")
     printed = {"pruned": accuracies.PRUNED, "fine-tuned": accuracies.FINE_TUNED}
@@ -119,7 +120,7 @@ def table_4(others: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def explain(accuracy: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """How much of the variance of absolute accuracy differences is explained by the overlap.
+    """The share of the variance of absolute accuracy differences that the overlap explains.
 
     For each pair of criteria, the differences in accuracy are predicted from 1 minus the expected
     overlap of the pair. The share `by_pair` is the largest share that any function of the pair of

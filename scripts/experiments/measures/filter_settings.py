@@ -1,4 +1,4 @@
-"""Training settings: the pruning paper's Table 3, as far as a small network allows, and variants.
+"""The training settings of the pruning paper's Table 3, adapted to a small network, and variants.
 
 The base setting has ReLU, batch norm, He's normal initialization, weight decay 5e-4, and 300 steps
 of SGD with momentum. The learning rate is divided by 10 after 150 steps and again after 225 steps.
@@ -34,7 +34,7 @@ def drop(key: Key[Array, ""], h: Array) -> Array:
 
 
 def square(key: Key[Array, ""], shape: tuple[int, ...], side: int) -> Float[Array, "n h w 1"]:
-    """Images that are 1 inside a square at a random place and 0 outside."""
+    """Masks that are 1 inside a square at a random place, and 0 outside the square."""
     places = jnp.array([[n - side + 1 for n in shape[1:3]]])
     corners = jax.random.randint(key, (shape[0], 2), 0, places)
     inside = [
@@ -46,15 +46,16 @@ def square(key: Key[Array, ""], shape: tuple[int, ...], side: int) -> Float[Arra
 
 
 def cutout(key: Key[Array, ""], batch: Batch) -> Batch:
-    """Cutout of DeVries and Taylor (2017): a square of each image is set to 0."""
+    """Apply Cutout, DeVries and Taylor (2017), which sets a square of each image to 0."""
     x, y = batch
     return x * (1 - square(key, x.shape, SQUARE)), y
 
 
 def cutmix(key: Key[Array, ""], batch: Batch) -> Batch:
-    """CutMix with squares of one size, Yun et al. (2019).
+    """Apply CutMix, Yun et al. (2019), with squares of one size.
 
-    A square of each image is replaced by the same square of another image.
+    CutMix replaces a square of each image by the same square of another image, and mixes both
+    labels.
     """
     x, y = batch
     hole, share = square(key, x.shape, MIXED), MIXED**2 / x[0].size
@@ -78,7 +79,7 @@ def averaged(steps: int) -> optax.GradientTransformation:
 
 
 def settings() -> dict[str, Setting]:
-    """All settings, by name."""
+    """The base setting and all settings that differ from it, with their names as keys."""
     groups = (_starts, _optimizers, _regularizations, _rates, _sizes)
     found = [Setting(), *(setting for group in groups for setting in group())]
     return {setting.name: setting for setting in found}

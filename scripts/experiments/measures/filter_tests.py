@@ -1,4 +1,4 @@
-"""Measures how far the filters of small networks are from Gaussian, for each training setting."""
+"""Measure how far small networks' filters are from Gaussian, for each training setting."""
 
 import math
 import time
@@ -37,7 +37,7 @@ def measure(
     path: Path,
     log: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Measure and test the filters of every setting, before and after training.
+    """Train networks with every setting, and test their filters before and after training.
 
     Args:
       settings: The settings by name.
@@ -63,9 +63,9 @@ def measure(
 
 
 def run_tests(kernels: list[Float[np.ndarray, "seeds 3 3 cin cout"]]) -> Iterator[Row]:
-    """Tests and effect sizes of all convolutions except the first.
+    """Yield a row with tests and effect sizes for each seed and each convolution except the first.
 
-    The filters of the first convolution have only 9 weights.
+    The first convolution is left out, because its filters have only 9 weights.
     """
     for layer, stacked in enumerate(kernels[1:], start=2):
         filters = jax.vmap(pruning.filter_matrix)(jnp.asarray(stacked))
@@ -90,7 +90,7 @@ def run_tests(kernels: list[Float[np.ndarray, "seeds 3 3 cin cout"]]) -> Iterato
 
 @cache
 def gaussian(n: int, dims: int) -> tuple[Float[Array, " draws"], float]:
-    """Spearman's ρ of l1 and l2 in each of many Gaussian layers, and its expected value."""
+    """Spearman's ρ between l1 and l2 in each of many Gaussian layers, and the expected ρ."""
     v = jax.random.normal(jax.random.key(0), (GAUSSIAN_LAYERS, n, dims), jnp.float32)
     return _rank_correlation(v), float(pruning.expected_spearman(n, dims, ("l1", "l2")))
 
@@ -116,7 +116,7 @@ def _measure(v: Float[Array, "seeds n dims"], drawn: Float[Array, " draws"]) -> 
 
 
 def summaries(found: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """The summary of every setting; Holm's correction covers all layers of all settings."""
+    """The summary of every setting; Holm's correction of p-values covers all settings' layers."""
     for when in ("before", "after"):
         analysis.judge([row for setting in found.values() for row in setting[when]])
     return {name: summary(setting) for name, setting in found.items()}

@@ -1,8 +1,8 @@
-"""Trains a small convolutional network with a given `Setting`; all seeds are trained by vmap.
+"""Train a small convolutional network with a given `Setting`; all seeds are trained by vmap.
 
-The network has a convolution of 8×8 images, a mean pooling, and convolutions of equal width, each
-with batch norm and ReLU. After the convolutions, the network has a mean over pixels and a dense
-layer.
+The network has a convolution of 8×8 images, a mean pooling, and further convolutions of equal
+width. Each convolution has batch norm and ReLU. After the convolutions, the network has a mean over
+pixels and a dense layer.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Batch = tuple[Float[Array, "n h w 1"], Float[Array, "n classes"]]
 
 
 def drops(*ends: float) -> Callable[[int], optax.Schedule]:
-    """A learning rate that is divided by ten after each given fraction of the steps."""
+    """A function that makes a schedule: the rate is divided by ten at each given fraction."""
     return lambda steps: optax.piecewise_constant_schedule(
         RATE, {round(end * steps): 0.1 for end in ends}
     )
@@ -37,7 +37,7 @@ def momentum(schedule: Callable[[int], optax.Schedule]) -> Callable[..., Any]:
 
 
 def l2(strength: float) -> Callable[[list[Array]], Any]:
-    """Half of `strength` times the sum of the squared weights."""
+    """A penalty function that returns half of `strength` times the sum of all squared weights."""
     return lambda kernels: strength / 2 * sum(jnp.square(w).sum() for w in kernels)
 
 
@@ -58,16 +58,16 @@ class Averaged(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A setting of the training: the base setting with one field changed.
+    """One training setting, which is the base setting after one part is changed.
 
     Attributes:
-      group: The part of the base setting that the setting changes, such as "optimizer"; "base" for
-        the base setting.
+      group: The part that differs from the base setting, such as "optimizer"; "base" for the base
+        setting itself.
       name: Name of the setting.
       initializer: JAX initializer of convolutions.
-      optimizer: A function from the number of steps to an optimizer.
+      optimizer: A function that takes the number of steps and returns an optimizer.
       penalty: A function of the kernels; its result is added to the loss.
-      activation: A function of a key and the hidden layer, used in training.
+      activation: The activation in training: a function of a key and a hidden layer.
       augment: A function of a key and a batch that returns an augmented batch.
       is_normalized: Whether the network has batch norm.
       width: Number of filters of each convolution.
@@ -95,7 +95,7 @@ BASE = {name: getattr(Setting(), name) for name in ("depth", "width", "steps", "
 
 
 def init(key: Key[Array, ""], setting: Setting) -> Params:
-    """The parameters before training."""
+    """Draw the parameters of the network before training."""
     *keys, head = jax.random.split(key, setting.depth + 1)
     inputs = [1] + [setting.width] * (setting.depth - 1)
     return {
@@ -111,9 +111,9 @@ def init(key: Key[Array, ""], setting: Setting) -> Params:
 
 
 def convolve(x: Float[Array, "n h w c"], kernel: Float[Array, "3 3 c d"]) -> Array:
-    """A convolution as a product with patches.
+    """Convolve images with a kernel, computed as a matrix product of patches and the kernel.
 
-    If `vmap` batches the kernels, the product remains a matrix product.
+    Under `vmap` over kernels, the product is still a matrix product.
     """
     _, height, width, _ = x.shape
     padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
@@ -122,16 +122,16 @@ def convolve(x: Float[Array, "n h w c"], kernel: Float[Array, "3 3 c d"]) -> Arr
 
 
 def normalized(h: Array, scale: Float[Array, " c"], bias: Float[Array, " c"]) -> Array:
-    """Batch norm with the statistics of the batch."""
+    """Apply batch norm with the statistics of the batch."""
     return jaxnorm.batch_norm(h, scale, bias, eps=EPSILON)[0]
 
 
 def logits(
     params: Params, x: Array, setting: Setting, activation: Callable[[int, Array], Array]
 ) -> Float[Array, "n classes"]:
-    """The logits of a batch that is normalized by its own statistics.
+    """The logits of a batch; batch norm uses the statistics of this batch.
 
-    The function `activation` also gets the number of the layer.
+    The function `activation` takes the number of the layer and the layer's values.
     """
     layers = zip(params["kernels"], params["scales"], params["biases"], strict=True)
     for i, (kernel, scale, bias) in enumerate(layers):
@@ -147,7 +147,7 @@ def logits(
 def train(
     key: Key[Array, ""], setting: Setting, x: Array, y: Int[Array, " n"]
 ) -> tuple[list[Array], list[Array], Params]:
-    """The kernels before and after training, and all parameters after training."""
+    """Train a network; return kernels before and after training, and all trained parameters."""
     start, steps = jax.random.split(key)
     params = init(start, setting)
     optimizer = setting.optimizer(setting.steps)
@@ -172,7 +172,7 @@ def train(
 
 
 def run(setting: Setting, images: Images, seeds: int) -> tuple[Any, Any, Float[Array, " seeds"]]:
-    """The kernels of all seeds before and after training, and accuracies on the test images."""
+    """Train all seeds; return kernels before and after training, and test accuracies."""
     train_set = jnp.asarray(images.x_train), jnp.asarray(images.y_train)
     x, y = jnp.asarray(images.x_test), jnp.asarray(images.y_test)
 

@@ -1,4 +1,4 @@
-"""Stores the measurements of a long run in a file, from which an interrupted run resumes."""
+"""Store a long run's measurements in a file, so that an interrupted run can resume."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -18,10 +18,10 @@ class Finished:
     """
 
     def __init__(self, path: Path | None, settings: Sequence[object], code: Iterable[Path] = ()):
-        """Read the finished parts.
+        """Read the finished parts from the file.
 
         Args:
-          path: A file in an existing folder; the file need not exist. With None, nothing is
+          path: The file, which need not exist, in an existing folder. With None, no file is read or
             written.
           settings: The settings on which the results depend; valid in JSON.
           code: The source files on which the results depend, besides the files of the packages.

@@ -1,7 +1,7 @@
-"""The numbers of Figures 3 to 8 of Nachum et al., as floats and lists.
+"""Compute the numbers of Figures 3 to 8 of Nachum et al., as floats and lists.
 
-The inputs of the networks are Gaussian. We chose the widths and the numbers of samples, because the
-text of the paper gives none.
+The inputs of the networks are Gaussian. The widths and the numbers of samples are our choice,
+because the text of the paper does not give them.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ TREE_POINTS = (0.0, 1.0, 2.0, 3.0, 6.0)
 
 
 def no_part(x: Array) -> Array:
-    """A layer without recentering and without rescaling."""
+    """Return `x` unchanged, in place of recentering or rescaling."""
     return x
 
 
@@ -54,7 +54,7 @@ INFINITE_WIDTH = {
 
 
 def figure_3(seed: int) -> dict[str, Any]:
-    """Figure 3: the odd point of a network with recentering and ReLU.
+    """The numbers of Figure 3, on the odd point of a network with recentering and ReLU.
 
     The result has a projection of the samples, and angles before and after a layer.
     """
@@ -86,7 +86,7 @@ def figure_3(seed: int) -> dict[str, Any]:
 
 
 def _odd_network(key: Array) -> tuple[tuple[Array, geometry.OddPoint], Array]:
-    """After each of `ODD_LAYERS`, all angles and the odd point; and a projection of the samples."""
+    """All angles and the odd point after each of `ODD_LAYERS`, and a projection of the samples."""
     pairs = np.triu_indices(ODD_POINTS, 1)
     inputs, weights, plane = jax.random.split(key, 3)
     network = geometry.random_network(
@@ -101,14 +101,14 @@ def _odd_network(key: Array) -> tuple[tuple[Array, geometry.OddPoint], Array]:
 
 
 def figure_4() -> dict[str, Any]:
-    """Figure 4: the values of every neuron for five points, in layers 0 to 3 of the tree."""
+    """The numbers of Figure 4: neurons' values for five points, in layers 0 to 3 of the tree."""
     x = jnp.array(TREE_POINTS)
     layers = [geometry.tree.neurons(x, depth=depth) for depth in range(4)]
     return {"layers": [layer.T.tolist() for layer in layers]}
 
 
 def figure_5(seed: int) -> dict[str, Any]:
-    """Figure 5: angles before and after layer 30 of one network, and medians for several sizes."""
+    """The numbers of Figure 5: angles before and after layer 30, and medians for several sizes."""
     parts = {}
     for name in PARTS:
         angles = {size: _angles(seed, name, *size) for size in {*SIZES, SCATTERED}}
@@ -124,11 +124,12 @@ def figure_5(seed: int) -> dict[str, Any]:
 
 
 def figure_6(seed: int) -> dict[str, Any]:
-    """Figure 6: the share of inputs that activates a neuron, with and without recentering.
+    """The numbers of Figure 6: the share of inputs that activate a neuron.
 
-    An input activates a neuron if the output is above a tenth of the neuron's largest output. The
-    result also has the outputs of one neuron for all inputs. Without recentering, the neuron with
-    the largest ratio of mean to standard deviation is chosen.
+    The shares are measured with and without recentering. An input activates a neuron if the
+    neuron's output is above a tenth of the neuron's largest output. The result also has the outputs
+    of one neuron for all inputs. Without recentering, this neuron is the one with the largest ratio
+    of mean to standard deviation.
     """
     n, width = NEURONS
     parts = {}
@@ -149,7 +150,7 @@ def figure_6(seed: int) -> dict[str, Any]:
 
 
 def figure_7_and_8() -> dict[str, Any]:
-    """Figures 7 and 8: the children of a neuron with two different values, and with three."""
+    """The numbers of Figures 7 and 8: the children of a neuron with two, and three, values."""
     rows = {"7": jnp.array([0.0, 0, 0, 1, 1]), "8": jnp.array([0.0, 0, 2, 3, 3])}
     return {
         figure: {
@@ -162,11 +163,12 @@ def figure_7_and_8() -> dict[str, Any]:
 
 
 def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: int = 5) -> dict:
-    """The test accuracies of two kinds of MLPs after each epoch, with `runs` networks of each kind.
+    """Train `runs` MLPs of two kinds; return the test accuracy of each MLP after each epoch.
 
-    Both kinds have `points` hidden neurons, the same second layer, the same batches and Adam at
-    1e-3. In one kind, the first layer starts with one neuron for each of the first `points`
-    training images. In the other kind, the first layer starts with He's initialization.
+    Both kinds have `points` hidden neurons, the same initial second layer, the same batches, and
+    Adam with the learning rate 1e-3. In one kind, the first layer starts with one neuron for each
+    of the first `points` training images. In the other kind, the first layer starts with He's
+    initialization.
     """
     images = datasets.load("digits")
     vectors = jnp.asarray(images.x_train[:points].reshape(points, -1))
@@ -184,7 +186,7 @@ def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: in
 def _network(
     seed: int, part: str, n: int, width: int, statistic: Callable, layers: tuple[int, ...]
 ) -> geometry.RandomNetwork:
-    """Gaussian samples after `LAYER` random layers, whose normalization is an entry of `PARTS`."""
+    """A random network with `LAYER` layers on Gaussian samples; `part` names its normalization."""
     normalization, homogeneous = PARTS[part]
 
     @jax.jit
@@ -205,7 +207,7 @@ def _network(
 
 
 def _angles(seed: int, part: str, n: int, width: int) -> Float[np.ndarray, "2 pairs"]:
-    """The angles of all pairs of samples, in degrees, before and after the last layer."""
+    """The angles between all pairs of samples in degrees, before and after the last layer."""
     pairs = np.triu_indices(n, 1)
     layers = (LAYER - 1, LAYER)
     network = _network(seed, part, n, width, lambda x: geometry.angles(x)[pairs], layers)
@@ -213,9 +215,10 @@ def _angles(seed: int, part: str, n: int, width: int) -> Float[np.ndarray, "2 pa
 
 
 def _infinite_width(name: str, n: int) -> float:
-    """The angle between n orthogonal samples of equal norm after `LAYER` layers of infinite width.
+    """The angle in degrees between two of n samples after `LAYER` layers of infinite width.
 
-    All pairs of samples have the same angle.
+    The n samples are orthogonal at first and have equal norms, so all pairs of samples always have
+    the same angle.
     """
 
     def step(_: int, g: Array) -> Array:

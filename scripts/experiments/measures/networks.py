@@ -1,6 +1,6 @@
-"""Measurements of trained networks: moments, rankings by criteria, and accuracies after masking.
+"""Measure trained networks: moments, rankings by criteria, and accuracies after masking.
 
-Functions that return dictionaries of Python values compute parts of `results.json`.
+The dictionaries of Python values that functions return are parts of `results.json`.
 """
 
 import math
@@ -27,7 +27,7 @@ Kernels = dict[str, Float[Array, "h w cin cout"]]
 
 
 class OverSeeds(TypedDict):
-    """A mean over seeds and its standard error; the function `mean` says when both are None."""
+    """A mean over seeds, its standard error and the values; see `mean` for missing entries."""
 
     mean: float | None
     stderr: float | None
@@ -35,7 +35,7 @@ class OverSeeds(TypedDict):
 
 
 def mean(values: Iterable[float | None]) -> OverSeeds:
-    """A mean over seeds with its standard error.
+    """The mean of values over seeds, and the standard error of the mean.
 
     Mean and standard error are None if there are no values, or if a value is None or not finite. If
     there is only one value, the standard error is None.
@@ -83,7 +83,7 @@ def _alphas(params: nnx.State) -> np.ndarray:
 
 
 def moments(histories: dict[str, list[History]]) -> dict[str, Any]:
-    """The quartiles of each moment by epoch, and the changes of skewness and kurtosis per epoch.
+    """For each epoch, the quartiles of each moment; also how fast skewness and kurtosis change.
 
     Quartiles are over channels and seeds.
     """
@@ -119,7 +119,7 @@ def _change(
 
 
 def distances(histories: dict[str, list[History]]) -> dict[str, list[list[float]]]:
-    """By seed, the earth mover distance from each epoch to the next, averaged over channels."""
+    """For each seed, earth mover distances between successive epochs, averaged over channels."""
     return {
         name: [run.distances.mean(1, dtype=np.float64).tolist() for run in runs]
         for name, runs in histories.items()
@@ -129,7 +129,7 @@ def distances(histories: dict[str, list[History]]) -> dict[str, list[list[float]
 def criteria(
     states: dict[str, list[State]], programs: dict[str, Program], on_network: Callable[[], None]
 ) -> dict[str, Any]:
-    """How similarly criteria rank each convolution's filters, and accuracies after masking."""
+    """How similarly criteria rank filters in each convolution, and accuracies after masking."""
     kernels = conv_kernels(states["batch_norm"][0].params)
     shapes = {name: pruning.filter_matrix(kernel).shape for name, kernel in kernels.items()}
     results: dict[str, Any] = {
@@ -154,7 +154,7 @@ def criteria(
 
 
 def _measure(state: State, program: Program) -> dict[str, Any]:
-    """How similarly criteria rank one network's filters, and its accuracies after masking."""
+    """How similarly criteria rank the filters of one network, and accuracies after masking."""
     ranked = {
         name: jax.device_get(_rank(_scores(kernel)))
         for name, kernel in conv_kernels(state.params).items()
@@ -203,7 +203,7 @@ def _scores(kernel: Float[Array, "h w cin cout"]) -> dict[str, Float[Array, " fi
 def _rank(
     scores: dict[str, Float[Array, " filters"]],
 ) -> tuple[pruning.ranking.Similarity, dict[str, dict[float, Array]]]:
-    """The similarity of each pair of criteria, and masks of the filters that are not removed.
+    """The similarity of each pair of criteria, and masks that are true for remaining filters.
 
     There is a boolean mask for each criterion and ratio.
     """
@@ -215,7 +215,7 @@ def _rank(
 
 
 def conv_kernels(params: nnx.State) -> Kernels:
-    """For each name of a convolution, its kernel."""
+    """The kernels of all convolutions, with the convolutions' names as keys."""
     return {
         ".".join(map(str, path[:-1])): leaf[...]
         for path, leaf in nnx.to_flat_state(params)
@@ -225,10 +225,10 @@ def conv_kernels(params: nnx.State) -> Kernels:
 
 @jax.jit
 def mask_filters(state: State, keep: dict[str, Bool[Array, " filters"]]) -> State:
-    """Set the filters for which `keep` is false, and all values that depend only on these, to zero.
+    """Set the filters for which `keep` is false, and their channels' other parameters, to zero.
 
-    A normalization follows a block's first convolution. The scale, bias and running mean of a
-    removed channel in the normalization are also set to zero, so that the channel is exactly
+    A normalization follows a block's first convolution. In this normalization, the scale, the bias
+    and the running mean of a removed channel are also set to zero, so that the channel is exactly
     absent. A zero filter of a block's second convolution adds nothing to the residual stream.
     """
 

@@ -1,16 +1,17 @@
-"""Certifies the stability of an odd state: its spectral radius in 50 digits, by mpmath.
+"""Certify whether an odd state is stable, by its spectral radius in 50 digits (mpmath).
 
 This module confirms the numbers of `odd_points.odd_stability`, and shares no code with
 `odd_stability`. The certificate covers two kinds of states, which need at most one integral over
 one Gaussian variable. The first kind of state has a piecewise linear activation with a kink at 0,
 for which the arc-cosine kernel suffices. The second kind of state has a smooth activation and a
-cluster that has collapsed to a point; recentering makes the odd sample and the collapsed cluster
-opposite.
+cluster of equal samples. After recentering, the odd sample and the samples of the cluster then have
+opposite directions.
 
 An odd state is a Gram matrix that a layer does not change, and in which one sample (the odd sample)
-differs from all others (the cluster). The Gram matrix has four distinct entries: two variances, of
-the odd sample and of another sample, and two covariances, of the odd sample with another sample and
-of two other samples. Before the activation, the root mean square of the samples is 1.
+differs from all others (the cluster). The Gram matrix has four distinct entries. Two entries are
+the variances of the odd sample and of a cluster's sample. The other two entries are covariances: of
+the odd sample with a cluster's sample, and of two samples in the cluster. Before the activation,
+the root mean square of the samples is 1.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,11 +31,11 @@ Function = Callable[[Number], Number]
 
 
 class Certificate(NamedTuple):
-    """The stability of a state.
+    """The certified stability of an odd state.
 
     Attributes:
-      radius: The spectral radius: the largest factor by which a small deviation of the Gram matrix
-        grows in a layer, written with 40 digits.
+      radius: The spectral radius, written with 40 digits. It is the largest factor by which a layer
+        enlarges a small deviation of the Gram matrix.
       residual: The largest relative change of an element of the Gram matrix in a layer.
     """
 
@@ -43,7 +44,7 @@ class Certificate(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """The mean E φ(u) φ(v) for Gaussian u and v, and the derivatives of the mean."""
+    """The mean E φ(u) φ(v), where u and v are Gaussian, and the derivatives of this mean."""
 
     value: Number  # The mean E φ(u) φ(v).
     by_first: Number  # The derivative of `value` with respect to the variance of u.
@@ -62,8 +63,8 @@ Kernel = Callable[[Number, Number, Number], Moment]  # a function of two varianc
 def certificate(name: str, n: int, state: OddState) -> Certificate | None:
     """The certificate of the odd state near `state`, for an activation of this module.
 
-    The result is None for any other activation. The result is also None if the activation is smooth
-    and the cluster has a spread of at least 1e-6.
+    If this module does not have the activation, the result is None. The result is also None if the
+    activation is smooth and the cluster has a spread of at least 1e-6.
 
     Args:
       name: Name of an activation; this module knows the names in `SLOPES` and `smooth_functions`.
@@ -105,14 +106,14 @@ def _solve(n: int, state: OddState, kernel: Kernel) -> list[Number]:
 
 
 def layer(entries: Sequence[Number], n: int, kernel: Kernel) -> tuple[list[Number], Matrix, Matrix]:
-    """The four entries after a layer, and the matrices by which deviations grow in the layer.
+    """The four entries after a layer, and two matrices by which the layer maps deviations.
 
-    The first matrix maps deviations of the four entries, which leave the n − 1 samples of the
-    cluster exchangeable. The second matrix maps deviations that differ between the samples i of the
-    cluster. For numbers cᵢ with Σ cᵢ = 0, the variance of i deviates by x cᵢ, the covariance of i
-    with the odd sample by y cᵢ, and the covariance of i and j by w (cᵢ + cⱼ). The first three rows
-    and columns of the second matrix map the numbers x, y and w. The last row and column map
-    deviations of the covariances of i and j that sum to 0 over j.
+    The first matrix maps deviations of the four entries; after such a deviation, the n − 1 samples
+    of the cluster still have equal entries. The second matrix maps deviations that differ between
+    the samples i of the cluster. For numbers cᵢ with Σ cᵢ = 0, the variance of i deviates by x cᵢ,
+    the covariance of i with the odd sample by y cᵢ, and the covariance of i and j by w (cᵢ + cⱼ).
+    The first three rows and columns of the second matrix map the numbers x, y and w. The last row
+    and column map deviations of the covariances of i and j that sum to 0 over j.
     """
     # The mean `first` of the odd sample's row of the Gram matrix, and the mean `rest` of any other
     # row, are linear functions of the four entries.
@@ -151,7 +152,7 @@ def layer(entries: Sequence[Number], n: int, kernel: Kernel) -> tuple[list[Numbe
 
 
 def piecewise_linear(slope: Number) -> Kernel:
-    """The kernel of a piecewise linear activation (Cho and Saul, 2009, degree one).
+    """The kernel function of a piecewise linear activation (Cho and Saul, 2009, degree one).
 
     The activation is x for x > 0, and `slope` · x for x < 0.
     """
@@ -171,7 +172,7 @@ def piecewise_linear(slope: Number) -> Kernel:
 
 
 def opposite_or_equal(value: Function, slope: Function, curvature: Function) -> Kernel:
-    """The kernel of a smooth function, only for correlations of 1 and −1.
+    """The kernel function of a smooth activation, only for correlations of 1 and −1.
 
     Each mean is an integral over one variable. The error of the trapezoidal rule decreases
     exponentially as its step tends to zero. Here, the step is 1/40. The error is then below 1e-50
@@ -199,7 +200,7 @@ def opposite_or_equal(value: Function, slope: Function, curvature: Function) -> 
 
 
 def smooth_functions() -> dict[str, tuple[Function, Function, Function]]:
-    """For each name of a smooth activation, the activation and its first two derivatives."""
+    """Each smooth activation with its first and second derivatives; the names are the keys."""
 
     def sigmoid(x: Number) -> Number:
         return 1 / (1 + mpmath.exp(-x))

@@ -1,4 +1,4 @@
-"""The odd point, the longest sample, of a random network and of the recentering tree."""
+"""Measure the odd point (the longest sample) in a random network and in the recentering tree."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ TREE_POINTS = 16
 
 
 def odd_point(seed: int) -> dict[str, Any]:
-    """The odd points of a random network of recentering and ReLU, and of the recentering tree."""
+    """The odd points of a random network with recentering and ReLU, and of the recentering tree."""
     inputs, weights, tree = jax.random.split(jax.random.key(seed), 3)
     return {
         "network": _network(weights, jax.random.normal(inputs, (POINTS, POINTS))),

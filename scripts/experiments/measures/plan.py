@@ -1,4 +1,4 @@
-"""Options of a command for pruning networks. This module does not import JAX."""
+"""The options of scripts that prune networks; this module does not import JAX."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,12 +9,12 @@ from experiments.options import Above, AtLeastTwo, Fraction, Positive
 
 @dataclass(frozen=True)
 class Plan:
-    """How networks are pruned.
+    """Options that say how networks are pruned.
 
     Attributes:
       ratio: The fraction of the channels that is removed.
-      budget: The cost of the smaller network, which is used instead of a ratio; a number below 1 is
-        a share of the cost of the whole network.
+      budget: The largest cost of the smaller network; replaces `ratio`. A number below 1 is a share
+        of the cost of the whole network.
       unit: The unit of the cost: multiply-accumulates (macs), parameters with running statistics,
         their bytes, or milliseconds for one image.
       steps: The number of steps in which channels are removed.
@@ -24,8 +24,7 @@ class Plan:
       min_channels: The smallest number of channels that a layer keeps.
       round_to: Each number of kept channels is rounded up to a multiple of this number.
       exclude: Layers that keep their filters, such as stem or blocks/0.
-      fold: Whether the constant outputs of removed channels are added to the biases of the next
-        layers.
+      fold: Whether constant outputs of removed channels are added to the next layers' biases.
       repair: How the layers that read removed channels are repaired on training images. A repair
         replaces folding and takes place before the stage "pruned" is measured. The repair `merge`
         needs no images.

@@ -1,4 +1,4 @@
-"""What decides the results of a run: data, settings, code, versions and processor type."""
+"""Identify what results depend on: data, settings, code, versions and processor type."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ def settings(recipe: Recipe) -> dict[str, Any]:
 
 
 def digest(settings: object, files: Iterable[Path] = ()) -> str:
-    """A hash of the settings (valid in JSON), the files, the versions and the processor type."""
+    """A hash of settings (valid in JSON), files, the libraries' versions and the processor type."""
     decisive = [settings, cli.versions(), platform.machine()]
     sha = hashlib.sha256(json.dumps(decisive).encode())
     for path in files:
@@ -31,7 +31,7 @@ def digest(settings: object, files: Iterable[Path] = ()) -> str:
 
 
 def code() -> list[Path]:
-    """The files that, together with the recipe, decide how a network is trained."""
+    """The source files on which, besides the recipe, the training of a network depends."""
     experiments = Path(__file__).parents[1]
     folders = (experiments / "data", experiments / "training", Path(jaxnorm.__file__).parent)
     modules = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
@@ -46,7 +46,7 @@ def packages() -> list[Path]:
 
 
 def describe(images: Images, probe: int) -> dict[str, Any]:
-    """The description of a data set, of which at most `probe` test images are measured."""
+    """Describe a data set; the number of measured test images is at most `probe`."""
     return {
         "name": images.name,
         "train": len(images.x_train),

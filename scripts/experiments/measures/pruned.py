@@ -1,4 +1,4 @@
-"""Prunes trained networks by each criterion, and measures them also after fine-tuning.
+"""Prune trained networks by each criterion, and measure them before and after fine-tuning.
 
 All criteria start from the same trained network, as in Table 4 of the pruning paper.
 """
@@ -52,14 +52,14 @@ Row = dict[str, float]  # the accuracy of a network after each of `STAGES` in on
 
 
 def ratios(plan: Plan) -> tuple[float, ...]:
-    """For each step, the fraction of channels removed after the step; empty with a budget."""
+    """For each step, the fraction of channels that is removed in total; empty with a budget."""
     if plan.budget is not None:
         return ()
     return pruning.schedules.iterative(plan.ratio, steps=plan.steps, curve=CURVES[plan.curve])
 
 
 def units(recipe: Recipe, seeds: int, plan: Plan) -> int:
-    """The expected work, in units of one epoch of training."""
+    """The expected work of training and fine-tuning, as a number of training epochs."""
     return seeds * (recipe.epochs + len(pruning.CRITERIA) * plan.steps * plan.fine_tune)
 
 
@@ -75,7 +75,7 @@ def measure(
     stages: Stages,
     sensitivity: bool = False,
 ) -> dict[str, Any]:
-    """Prune the networks of all seeds by all criteria, and measure the costs of the first network.
+    """Prune all seeds' networks by all criteria, and measure the costs of the first network.
 
     Args:
       images: Training and test images.
@@ -125,9 +125,10 @@ def digest(settings: dict[str, Any], plan: Plan, run: Path) -> str:
 
 
 def layer_by_layer(network: Network, plan: Plan) -> dict[str, Any]:
-    """The accuracies if the channels with the lowest scores are removed from one group only.
+    """For each group alone, the accuracies after the group's lowest-scored channels are removed.
 
-    The result maps the first layer of each group to the accuracies, with one entry for each ratio.
+    In the result, the key of a group is the group's first layer, and the value has an accuracy for
+    each ratio.
     """
     image = network.images.x_test[:1]
     found = coupled_channels(network.apply, network.tree, image)
@@ -139,7 +140,7 @@ def layer_by_layer(network: Network, plan: Plan) -> dict[str, Any]:
 
 
 def check_names(images: Images, recipe: Recipe, names: Sequence[str]) -> None:
-    """Refuse names of layers that do not exist in the network, or that have no removable channels.
+    """Raise an error if a layer of `names` does not exist or has no removable channels.
 
     Raises:
       InputError: A name matches no layer with removable channels.
@@ -164,10 +165,10 @@ def check_names(images: Images, recipe: Recipe, names: Sequence[str]) -> None:
 
 
 def prune_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path) -> list[Row]:
-    """Prune by a criterion, and return the accuracies after every stage of each step.
+    """Prune by a criterion in several steps, and return the accuracies after each step's stages.
 
-    The folder `checkpoint_dir` stores the small network, and a JSON file beside the folder stores
-    the accuracies, so that finished steps are not repeated.
+    The folder `checkpoint_dir` stores the pruned network, and a JSON file beside the folder stores
+    the accuracies. Therefore, a resumed run does not repeat finished steps.
     """
     path = checkpoint_dir.with_suffix(".json")
     rows: list[Row] = files.read_json(path, list) or []
@@ -201,7 +202,7 @@ def prune_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path)
 
 
 def removal_options(plan: Plan) -> dict[str, Any]:
-    """The options of `prune` that decide how much is removed: ratios or a budget, and `select`."""
+    """The options of `prune` for how much is removed: ratios or a budget, and `select`."""
     limits = {"min_channels": plan.min_channels, "round_to": plan.round_to}
     if plan.budget is None:
         return {"ratios": ratios(plan), "select": partial(SCOPES[plan.scope], **limits)}
@@ -214,7 +215,7 @@ def removal_options(plan: Plan) -> dict[str, Any]:
 
 
 def repair(plan: Plan, images: Images) -> Any:
-    """The repair that `prune` uses; None if no repair was chosen.
+    """The function by which `prune` repairs the network; None if `plan.repair` is none.
 
     The repairs `scale` and `least_squares` use batches of equal size from the training images.
     """
@@ -229,7 +230,7 @@ def repair(plan: Plan, images: Images) -> Any:
 
 
 def accuracies(trained: list[float], steps: list[dict[str, list[Row]]]) -> dict[str, Any]:
-    """Mean accuracies over seeds after the last step, and how much the criteria differ."""
+    """Mean accuracies over seeds after the last step, and how much they differ between criteria."""
     last = {
         stage: np.array([[rows[c][-1][stage] for c in pruning.CRITERIA] for rows in steps])
         for stage in STAGES
@@ -247,7 +248,7 @@ def accuracies(trained: list[float], steps: list[dict[str, list[Row]]]) -> dict[
 
 
 def friedman(values: np.ndarray) -> dict[str, Any]:
-    """Friedman's test, whose hypothesis is that the criteria do not differ.
+    """Friedman's test of the hypothesis that the criteria do not differ.
 
     The columns of `values` are criteria, and the rows are networks, the blocks of the test.
     """
@@ -258,7 +259,7 @@ def friedman(values: np.ndarray) -> dict[str, Any]:
 
 
 def costs(network: Network, checkpoint_dir: Path, batch_sizes: tuple[int, ...]) -> dict[str, Any]:
-    """Widths and costs of a network before and after pruning.
+    """The widths and the costs of a network before and after pruning.
 
     The pruned network is read from its checkpoint.
     """

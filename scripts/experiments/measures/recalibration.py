@@ -1,7 +1,7 @@
-"""Shows that recalibration with images that differ from the training images harms a network.
+"""Show that recalibration harms a network if its images differ from the training images.
 
-The network is a ResNet-20 that other people trained on CIFAR-10's original pixels, and is not
-pruned. The new statistics of the network come from training images that were recompressed as JPEG.
+The network is an unpruned ResNet-20 that other people trained on CIFAR-10's original pixels. The
+new statistics of the network come from training images that were recompressed as JPEG.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Mix = Callable[[int, Any, Any], None]
 
 
 def run(weights: Path, data_dir: Path, count: int, tested: int) -> dict[str, Any]:
-    """The accuracies of the network if all or some statistics are computed from `count` images."""
+    """The accuracies after all or some statistics are recomputed from `count` training images."""
     graph, tree = network(weights)
     train, _ = images(data_dir, "train", 0, count)
     test = images(data_dir, "test", 0, tested)
@@ -53,7 +53,7 @@ def run(weights: Path, data_dir: Path, count: int, tested: int) -> dict[str, Any
 
 
 def augment(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
-    """Random crops of images after 4 pixels of value 0 are added on each side.
+    """Augment images by random crops, after adding 4 pixels of value 0 on each side.
 
     Each crop is flipped with probability 1/2.
     """
@@ -70,9 +70,10 @@ def norms(model: Any) -> list[Any]:
 
 
 def mix_statistics(graph: Any, tree: Any, fresh: Any, mix: Mix) -> Any:
-    """A copy of the network, in which `mix(i, old, new)` has changed the statistics of each norm.
+    """A copy of the network after `mix(i, old, new)` has changed the statistics of each norm.
 
-    `old` is norm number i of the network, and `new` is norm number i with statistics of new images.
+    `old` is norm number i of the copy, and `new` is the same norm with the statistics of new
+    images.
     """
     model = nnx.merge(graph, jax.tree.map(jnp.copy, tree))
     for i, (a, b) in enumerate(zip(norms(model), norms(nnx.merge(graph, fresh)), strict=True)):

@@ -1,4 +1,4 @@
-"""Statistics of repaired networks: accuracies, standard errors, and whether criteria differ.
+"""Compute accuracies of repaired networks, standard errors, and whether criteria differ.
 
 The results for one network, ratio, repair and criterion are an array (draws, blocks). A draw is a
 sample of images for the repair. A block is a network or a test image. The result for a network is
@@ -32,7 +32,7 @@ class Mean(NamedTuple):
 
 
 def pack(found: np.ndarray) -> str:
-    """The boolean values of images as hexadecimal digits, with four images in each digit."""
+    """Boolean values of images as hexadecimal text; each digit has the values of four images."""
     return np.packbits(found).tobytes().hex()
 
 
@@ -92,7 +92,7 @@ def mean_of(values: np.ndarray) -> Mean:
 
 
 def p_value(cells: Cells) -> float | None:
-    """The p-value of Friedman's test, whose hypothesis is that criteria do not differ.
+    """The p-value of Friedman's test of the hypothesis that criteria do not differ.
 
     For each block (a network or a test image), the test uses the mean over draws.
     """
@@ -122,5 +122,5 @@ def ratios(table: Table, network: str) -> list[float]:
 
 
 def repairs(table: Table, network: str) -> Iterator[str]:
-    """The repairs of a network, in the order in which they were measured."""
+    """The names of a network's repairs, in the order in which the repairs were measured."""
     return iter(dict.fromkeys(repair for name, _, repair in table if name == network))

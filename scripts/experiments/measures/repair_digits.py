@@ -1,9 +1,9 @@
-"""Prunes networks on digits, and repairs them without gradient steps.
+"""Prune networks that are trained on digits, and repair them without gradient steps.
 
 The networks are a perceptron and a small convolutional network, both with batch norm. For every
 seed, criterion and ratio, the test accuracy is measured after each repair. All repairs that need
-images use the same training images. Merging by clusters and the greedy choice of channels use no
-criterion.
+images use the same training images. Two methods use no criterion: merging by clusters, and the
+greedy choice of channels.
 """
 
 import itertools
@@ -34,7 +34,7 @@ Tree = dict[str, dict[str, jax.Array]]
 
 
 def init(key: jax.Array, name: str) -> Tree:
-    """The initial parameters and running statistics of normalized layers and a last dense layer."""
+    """The initial parameters and statistics of normalized layers and a last dense layer."""
     tree, widths = {}, WIDTHS[name]
     window = () if name == "perceptron" else (3, 3)
     keys = jax.random.split(key, len(widths))
@@ -49,10 +49,10 @@ def init(key: jax.Array, name: str) -> Tree:
 
 
 def logits(tree: Tree, x: jax.Array, fresh: bool = False) -> tuple[jax.Array, Tree]:
-    """The outputs of a network, and its tree of arrays, now with the statistics of the batch.
+    """The logits of a batch, and a copy of the network's arrays with the batch's statistics.
 
     All layers normalize by the statistics of the batch if `fresh` is true, and otherwise by the
-    statistics in the given tree.
+    statistics in `tree`.
     """
     tree = dict(tree)
     for name in sorted(set(tree) - {"head"}):
@@ -78,7 +78,7 @@ def apply(tree: Tree, x: jax.Array) -> jax.Array:
 
 
 def train(tree: Tree, x: np.ndarray, y: np.ndarray, epochs: int, rate: float) -> Tree:
-    """The tree after training by Adam, with new running statistics at the end."""
+    """Train a network's arrays by Adam, then recompute its statistics on the training images."""
     rng = np.random.default_rng(0)
     rows = [rng.permutation(len(x))[: len(x) // BATCH * BATCH] for _ in range(epochs)]
     order = np.concatenate(rows).reshape(-1, BATCH)
@@ -123,7 +123,7 @@ def parts(x: np.ndarray) -> list[tuple[np.ndarray]]:
 
 
 def repairs(x: np.ndarray, y: np.ndarray, prune: Callable[..., Any]) -> Makers:
-    """For each repair, a function that makes the network without the channels of one criterion."""
+    """For each repair, a function that prunes the network by a criterion and repairs it."""
     batches = parts(x)
     transported = partial(merge_channels, inputs=(x[:2],), plan=transport)
     folded = cache(lambda: prune().params)
@@ -138,7 +138,7 @@ def repairs(x: np.ndarray, y: np.ndarray, prune: Callable[..., Any]) -> Makers:
 
 
 def choices(x: np.ndarray, prune: Callable[..., Any]) -> Makers:
-    """For each method that chooses the channels itself, a function that makes its network."""
+    """For each method that selects channels without a criterion, a function that prunes with it."""
     batches = parts(x)
     greedy = partial(prune, score=partial(reconstruction_scores, apply=apply, batches=batches))
     merged = cache(lambda: prune(repair=partial(merge_channels, inputs=(x[:2],))).params)
@@ -153,7 +153,7 @@ def choices(x: np.ndarray, prune: Callable[..., Any]) -> Makers:
 
 
 def timed(makers: Makers) -> Iterator[tuple[str, Any, float]]:
-    """The name and the tree of each network, and the seconds in which the tree was computed."""
+    """Yield each network's name, its arrays, and the seconds that their computation took."""
     for name, make in makers.items():
         start = time.perf_counter()
         tree = jax.block_until_ready(make())

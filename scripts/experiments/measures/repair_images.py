@@ -1,10 +1,10 @@
-"""Prunes a trained ResNet-20 on CIFAR-10 and repairs it.
+"""Prune a ResNet-20 that was trained on CIFAR-10, and repair it.
 
 The arrays of the weight file have PyTorch's names, and the data folder has CIFAR-10 in the format
-of tensorflow-datasets. Channels inside all blocks are removed by every criterion and, as a control,
-at random. Every repair starts from the same trained network. A draw is a random set of training
-images, and all repairs of one draw use the same images. Each row is saved when it is measured, so a
-second run resumes where the first run ended.
+of tensorflow-datasets. Inside all blocks, channels are removed by every criterion and, as a
+control, at random. Every repair starts from the same trained network. A draw is a random set of
+training images, and all repairs of one draw use the same images. Each row is saved when it is
+measured, so a second run resumes where the first run ended.
 """
 
 import itertools
@@ -48,7 +48,7 @@ Makers = dict[tuple[str, str], Callable[[], Any]]
 
 
 class Settings(NamedTuple):
-    """The numbers of images and draws, and the shares of channels that are removed."""
+    """How many images and draws are used, and which shares of the channels are removed."""
 
     images: int = 250
     test: int = 2000
@@ -58,7 +58,7 @@ class Settings(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A network, the images for the repair, and the criterion and ratio of removed channels."""
+    """One network to prune and repair, with images, and the criterion and ratio of the removal."""
 
     graph: Any
     tree: Any
@@ -79,7 +79,7 @@ class Task(NamedTuple):
         return pruning.prune(applied(self.graph), self.tree, x, **given).params
 
     def score(self) -> Callable[..., Any]:
-        """The function that scores channels: by a criterion, at random, or greedily."""
+        """The function that scores channels, by a criterion, at random or greedily."""
         apply = applied(self.graph)
         if self.choice == "greedy":
             return partial(reconstruction_scores, apply=apply, batches=self.batches)
@@ -152,9 +152,9 @@ def fine_tuned(graph: Any, tree: Any, train: Examples) -> Any:
 
 @cache
 def stepping(graph: Any) -> tuple[optax.GradientTransformation, Callable[..., Any]]:
-    """SGD with momentum, and a training step of this SGD.
+    """SGD with momentum, and a function that makes one training step with it.
 
-    The step is compiled once for trees of the same widths.
+    The step is compiled once for all networks with the same widths.
     """
     optimizer = optax.sgd(RATE, momentum=0.9)
 
@@ -173,12 +173,12 @@ def stepping(graph: Any) -> tuple[optax.GradientTransformation, Callable[..., An
 
 
 def network(path: Path | str) -> tuple[Any, Any]:
-    """The network of a weight file: its graph for inference, and its arrays."""
+    """Read the network of a weight file, as a graph for inference and arrays."""
     return nnx.split(nnx.view(weight_files.read(Path(path)), use_running_average=True))
 
 
 def images(data_dir: Path | str, split: str, start: int, count: int) -> Examples:
-    """The standardized images, and their labels."""
+    """Read standardized images of CIFAR-10 and their labels."""
     source: Any = tfds.data_source("cifar10", data_dir=data_dir, split=split)
     examples = [source[i] for i in range(start, start + count)]
     x = np.stack([e["image"] for e in examples]).astype("float32") / 255
@@ -187,7 +187,7 @@ def images(data_dir: Path | str, split: str, start: int, count: int) -> Examples
 
 
 def correct(graph: Any, tree: Any, test: Examples) -> np.ndarray:
-    """For each test image, whether it is classified correctly."""
+    """For each test image, whether the network classifies the image correctly."""
     x, labels = test
     parts = np.array_split(x, max(1, len(x) // 500))
     return np.concatenate([applied(graph)(tree, part).argmax(1) for part in parts]) == labels
@@ -200,7 +200,7 @@ def run(
     before: dict[str, Any],
     save: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Measure the rows that the earlier run `before` lacks; save after each row."""
+    """Measure the rows that the results `before` of an earlier run lack; save after each row."""
     graph, tree = network(weights)
     test = images(data_dir, "test", 0, settings.test)
     results = resume(settings, before)
@@ -227,10 +227,10 @@ def run(
 
 
 def resume(settings: Settings, before: dict[str, Any]) -> dict[str, Any]:
-    """The results with which a run starts: measurements of the run `before`, or none.
+    """The results with which a run starts; measurements of an earlier run are kept if they fit.
 
-    The measurements are used only if `before` has the same `images`, `test`, `batch`, learning rate
-    and images per step as this run. The `draws` and `ratios` may differ.
+    The measurements in `before` are kept only if the earlier run had the same `images`, `test`,
+    `batch`, learning rate and images per step as this run. The `draws` and `ratios` may differ.
     """
     shared = {name: getattr(settings, name) for name in ("images", "test", "batch")}
     shared |= {"learning rate": RATE, "images a step": STEP}
@@ -247,9 +247,10 @@ def resume(settings: Settings, before: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(makers: Makers) -> Iterator[tuple[tuple[str, str], Any, dict[str, float]]]:
-    """For each network: the key, the tree, the processor time, and the additional memory in MB.
+    """Make each network; yield its key, its arrays, the processor time and the added memory (MB).
 
-    Programs compiled for an earlier tree of the same widths are not compiled again.
+    The time can be shorter for later networks, because JAX does not compile a function again for
+    networks of the same widths.
     """
     for key, make in makers.items():
         before, start = peak(), time.process_time()

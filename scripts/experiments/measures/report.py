@@ -1,4 +1,4 @@
-"""The work of `reproduce.py`: train and measure networks, and check claims."""
+"""Train and measure networks, and check claims, for `reproduce.py`."""
 
 import time
 from dataclasses import asdict
@@ -18,7 +18,7 @@ from experiments.training.step import State
 
 
 def units(epochs: int, seeds: int) -> int:
-    """The expected work, in epochs of training.
+    """The expected work, as a number of training epochs.
 
     The measurements of a network count as two epochs. The checks of claims and the measurement of
     the odd point count together as six epochs.
@@ -31,7 +31,7 @@ def measure(
 ) -> dict[str, Any]:
     """Run the stages data, train, pruning, claims and odd point, and return their results.
 
-    Networks write their checkpoints to `out`. The results name `script` as their command.
+    Checkpoints are written to `out`. The results name `script` as the script that made them.
     """
     start = time.perf_counter()
     with stages.stage("data"):
@@ -81,9 +81,10 @@ def train(
 
 
 def run_folder(recipe: Recipe, out: Path) -> Path:
-    """The folder of a recipe's checkpoints.
+    """The folder for the checkpoints of a recipe's networks.
 
-    The name of the folder changes with the recipe, the code, the versions and the processor type.
+    The name of the folder depends on the recipe, the code, the libraries' versions and the
+    processor type.
     """
     digest = provenance.digest(asdict(recipe), provenance.code())
     return out / "runs" / f"{recipe.dataset}-{digest[:12]}"

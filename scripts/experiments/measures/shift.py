@@ -1,19 +1,19 @@
-"""Moments and internal covariate shift of a network's layers, after every epoch of training.
+"""Measure the moments and the internal covariate shift of layers after every training epoch.
 
 The paper's dense network has ten layers of 100 units and one layer of 8 units. The network is
-trained with two normalizations, with two orders of normalization and ReLU that the paper's text
-allows, and with a learning rate that drops or is constant. Networks of one order and seed start
-from the same weights. A shift depends on the statistics by which a layer normalizes, so every
-measurement is made with three kinds of statistics:
+trained with two normalizations, and with a learning rate that drops or is constant. The paper's
+text allows two orders of normalization and ReLU, and both are trained. Networks of one order and
+seed start from the same weights. A shift depends on the statistics by which a layer normalizes.
+Therefore every measurement is made with three kinds of statistics:
 
 - `whole set`: every layer normalizes by the statistics of all training images. Statistics of the
-whole set depend only on the weights, so nothing shifts while the weights are frozen. - `running`:
-every layer normalizes by running averages, as in inference. - `batch`: every batch of the probe
-normalizes by its own statistics, as in training.
+  whole set depend only on the weights, so nothing shifts while the weights are frozen.
+- `running`: every layer normalizes by running averages, as in inference.
+- `batch`: every batch of test images normalizes by its own statistics, as in training.
 
-For `running` and `batch`, the `floor` is the distance that changes of statistics cause with frozen
-weights. For `running`, the weights are frozen while running averages are updated by further
-batches. For `batch`, the probe is divided into batches in another way.
+For `running` and `batch`, the `floor` is the distance that changed statistics cause while the
+weights are frozen. For `running`, further batches change the running averages. For `batch`, the
+test images are divided into different batches.
 """
 
 import itertools
@@ -66,7 +66,7 @@ FLOOR_BATCHES = 100
 
 
 class Run(NamedTuple):
-    """The network to train."""
+    """One network to train: its normalization, order, schedule and seed."""
 
     normalization: str
     order: str
@@ -80,7 +80,7 @@ class Run(NamedTuple):
 
 
 class Program(NamedTuple):
-    """Compiled functions for the networks of one recipe, which all seeds share.
+    """The compiled functions for the networks of one recipe; all seeds use the same functions.
 
     Attributes:
       trainer: The trainer of the networks.
@@ -88,9 +88,10 @@ class Program(NamedTuple):
         network's running statistics.
       in_batches: A function that returns the outputs of `LAYERS` for images in batches; each batch
         normalizes by its own statistics.
-      whole_set: A function that returns the network with the statistics of all training images.
-      more_batches: A function that returns the network with the same weights, and with running
-        averages over further batches.
+      whole_set: A function that returns a network after its statistics are replaced by the
+        statistics of all training images.
+      more_batches: A function that returns a network after further batches have updated its running
+        averages; the weights do not change.
     """
 
     trainer: Trainer
@@ -101,7 +102,7 @@ class Program(NamedTuple):
 
 
 def dense_recipe(dataset: str, epochs: int, batch_size: int) -> Recipe:
-    """The paper's dense network.
+    """The recipe of the paper's dense network.
 
     The learning rate is divided by 5 at 30, 60 and 80 % of the epochs.
     """
@@ -125,21 +126,19 @@ def train_all(
     out: Path,
     update: Callable[[str, int], None],
 ) -> list[dict[str, Any]]:
-    """Train and measure all networks; each result has the fields of `Run`, and quantities by epoch.
+    """Train and measure all networks; a result has the fields of `Run` and values for each epoch.
 
-    Seeds are the outermost loop, so the results of an interrupted command contain complete
-    comparisons.
+    Seeds are the outermost loop, so the results of an interrupted run contain complete comparisons.
 
     Args:
-      recipe: The recipe of one network. `Run.recipe` makes from it the recipes of all other
-        networks.
+      recipe: The recipe that `Run.recipe` changes to the recipe of each network.
       images: The data set.
       schedules: Some of `SCHEDULES`.
       orders: Some of `ORDERS`.
       seeds: Number of networks of each kind.
       exact: Number of test images between which exact distances are computed.
-      out: The folder whose subfolder `runs` has the finished networks, which are read and not
-        trained again.
+      out: A folder whose subfolder `runs` has the results of finished networks. These results are
+        read, and the networks are not trained again.
       update: Function that is called with a description and the number of epochs since the last
         call.
     """
@@ -181,7 +180,7 @@ def read_or_train(
     path: Path,
     update: Callable[[int], None],
 ) -> list[dict]:
-    """Measure one network, or read the file of its finished run."""
+    """Measure one network while it is trained, or read the results of its finished run."""
     update(0)
     finished = files.read_json(path, list)
     if finished is not None:
@@ -197,12 +196,12 @@ def read_or_train(
 
 
 def digest(recipe: Recipe, exact: int) -> str:
-    """A hash of settings, code and versions, which decide the results."""
+    """A hash of what the results depend on: settings, code and versions."""
     return provenance.digest([asdict(recipe), exact], (Path(__file__), *provenance.code()))[:12]
 
 
 def program(recipe: Recipe, images: Images) -> Program:
-    """The compiled functions that train and measure the networks of a recipe."""
+    """Make the compiled functions that train and measure the networks of a recipe."""
     training, inference = graphs(recipe, images)
 
     @jax.jit
@@ -238,7 +237,7 @@ def program(recipe: Recipe, images: Images) -> Program:
 
 
 def outputs_of(recipe: Recipe, images: Images) -> Callable[[Network, Array], Outputs]:
-    """Return a function from a network and images to the outputs of `LAYERS` in inference."""
+    """A function that returns the outputs of `LAYERS` for a network and images, in inference."""
     _, inference = graphs(recipe, images)
 
     @jax.jit
@@ -263,7 +262,7 @@ def train(program: Program, images: Images, exact: int, seed: int) -> Iterator[d
 
 
 class Follower:
-    """Measures the moments of a network's layers, and the shift since the last epoch.
+    """A network's layers as followed through training: their moments, and the shift per epoch.
 
     Shift and moments are measured for each of the three kinds of statistics.
     """
@@ -279,7 +278,7 @@ class Follower:
         self.before: dict[str, UnitMoments] = {}
 
     def update(self, state: State, key: Array) -> dict[str, Any]:
-        """The moments; the distances and changes of moments since the last call; and noise floors.
+        """Measure moments, distances and changes of moments since the last call, and noise floors.
 
         The first call returns an empty dictionary.
         """
@@ -311,10 +310,10 @@ class Follower:
         }
 
     def _in_batches(self, state: tuple[Network, Array | None], x: Array) -> Outputs:
-        """The outputs for images in batches.
+        """The outputs of `LAYERS` for images that are divided into batches.
 
-        The state is a network and a key. If the key is not None, the images are shuffled before
-        they are divided into batches.
+        The argument `state` is a network and a key. If the key is not None, the images are shuffled
+        before they are divided into batches.
         """
         network, key = state
         size = min(self.program.trainer.recipe.batch_size, len(x))
@@ -328,7 +327,7 @@ class Follower:
     def _moments(
         self, outputs: Callable[[Array], Outputs], x: Array, chunk: int | None
     ) -> UnitMoments:
-        """The moments of the last layer's units over `x`.
+        """The moments of each unit in the last layer, over the images `x`.
 
         The outputs are computed for `chunk` images at a time, or for all images if `chunk` is None.
         """
@@ -337,9 +336,10 @@ class Follower:
 
 
 def _distances(layers: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """For each layer, the distance of an epoch, and the noise floor or, without it, bounds.
+    """For each layer, the shift in an epoch, and a noise floor or, if there is none, bounds.
 
-    The bounds come with the baseline, the distance between two halves of the probe.
+    With the bounds, the result also has the baseline, which is the distance between two halves of
+    the measured images.
     """
     return {
         name: {what: layer["shift"][what] for what in ("exact", "lower", "upper", "baseline")}
@@ -355,6 +355,6 @@ def _movement(before: UnitMoments, after: UnitMoments) -> dict[str, float]:
 
 
 def image_chunks(x: Float[Array, "n h w c"], size: int) -> Iterator[Float[Array, "m h w c"]]:
-    """The images in parts of `size` images."""
+    """Yield the images in parts of `size` images."""
     for i in range(0, len(x), size):
         yield x[i : i + size]

@@ -1,4 +1,4 @@
-"""Compares estimates of the earth mover distance for pairs of distributions."""
+"""Compare estimates of the earth mover distance between pairs of distributions."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ class Case(NamedTuple):
 
 
 def measure(case: Case, seeds: int, steps: int) -> dict[str, Any]:
-    """The bias and the standard deviation of every estimate, divided by the distance."""
+    """For every estimate, the bias and the standard deviation, both divided by the distance."""
     keys = jax.random.split(jax.random.key(0), (seeds, 4))
     train, test = ([case.draw(key[i], size) for key in keys] for i, size in ((0, TRAIN), (1, TEST)))
     samples = [jnp.stack(part) for pairs in (train, test) for part in zip(*pairs, strict=True)]
@@ -66,7 +66,7 @@ def measure(case: Case, seeds: int, steps: int) -> dict[str, Any]:
 
 
 def cases() -> Iterator[Case]:
-    """Pairs of distributions whose distance is known, and one pair of a real layer."""
+    """Yield pairs of distributions whose distance is known, and one pair from a real layer."""
 
     def gaussians(
         key: Key[Array, ""], n: int, *, dims: int, shift: float, scale: float
@@ -94,7 +94,7 @@ def cases() -> Iterator[Case]:
 def real_layer() -> Callable[[Key[Array, ""], int], tuple[Sample, Sample]]:
     """A function that draws outputs of a real layer before and after an epoch of training.
 
-    The layer is the last normalization of a network for digits.
+    The layer is the last normalization layer of a network that is trained on digits.
     """
     images = datasets.load("digits")
     recipe = recipes.replace(recipes.PRESETS["digits-mlp"][1], epochs=6, momentum=0.0, drops=())

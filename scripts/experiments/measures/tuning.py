@@ -1,4 +1,4 @@
-"""Evaluates, recalibrates and fine-tunes networks before and after pruning.
+"""Evaluate, recalibrate and fine-tune networks, before and after they are pruned.
 
 A tree holds the parameters and the running statistics of a network.
 """
@@ -30,7 +30,7 @@ RECALIBRATION_BATCHES, RECALIBRATION_IMAGES = 10, 500
 def trained_networks(
     images: Images, recipe: Recipe, fine_tune: int, seeds: int, run: Path, stages: Stages
 ) -> list["Network"]:
-    """The network of each seed, which is trained or read from `run`.
+    """Train the network of each seed, or read it from `run`.
 
     The networks can be fine-tuned for `fine_tune` epochs. If `run` is a weight file, the result is
     only the network of this file.
@@ -49,7 +49,7 @@ def trained_networks(
 
 
 def network_of_file(images: Images, recipe: Recipe, fine_tune: int, path: Path) -> "Network":
-    """The network of a weight file, with programs that can fine-tune it by the recipe."""
+    """The network of a weight file, with compiled functions that can fine-tune it by the recipe."""
     model = weight_files.read(path)
     weight_files.check_fits(model, images)
     _, params, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)
@@ -59,7 +59,7 @@ def network_of_file(images: Images, recipe: Recipe, fine_tune: int, path: Path) 
 
 
 class Programs(NamedTuple):
-    """The compiled programs of a recipe for training, fine-tuning and inference."""
+    """The compiled functions of a recipe, for training, fine-tuning and inference."""
 
     trainer: Trainer
     fine_tuner: Trainer
@@ -82,7 +82,7 @@ class Programs(NamedTuple):
 
 
 class Network:
-    """A trained network, and operations on its arrays or on the smaller arrays after pruning."""
+    """A trained network; its methods take its own arrays, or smaller arrays after pruning."""
 
     def __init__(self, images: Images, programs: Programs, state: State, seed: int):
         self.images, self.programs, self.seed = images, programs, seed
@@ -97,7 +97,7 @@ class Network:
         return fractions["accuracy"]
 
     def recalibrated(self, tree: Any) -> Any:
-        """The `tree` with new running statistics, computed from training images."""
+        """A copy of `tree` with new running statistics, which are computed from training images."""
         model = nnx.merge(self.programs.graph, tree["params"], tree["statistics"], copy=True)
         x = self.images.x_train
         size = min(RECALIBRATION_IMAGES, len(x))
@@ -106,7 +106,7 @@ class Network:
         return tree | {"statistics": nnx.state(model, nnx.BatchStat)}
 
     def fine_tuned(self, tree: Any) -> Any:
-        """The `tree` after further training; the velocity of the optimizer starts at zero."""
+        """Train the arrays `tree` further; the optimizer's velocity starts at zero."""
         fine_tuner, seeds = self.programs.fine_tuner, (self.seed,)
         tree = jax.tree.map(jnp.copy, tree)  # the tree is copied, because a step donates its input
         initial = fine_tuner.init_state(seeds)

@@ -1,1 +1,1 @@
-"""Pages: HTML and plots of the results of commands."""
+"""Make HTML pages with plots from the results of scripts."""

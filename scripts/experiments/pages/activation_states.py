@@ -1,4 +1,4 @@
-"""The page of `scripts/odd_states.py`: states in which one sample is odd, for eight activations."""
+"""Make the page of `scripts/odd_states.py`, on odd and symmetric states of eight activations."""
 
 import math
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def findings(results: dict[str, Any]) -> Iterator[str]:
-    """The conclusions from `results`, in sentences."""
+    """Yield the conclusions from `results`, as sentences."""
     largest = {
         name: list(row["batches"].values())[-1] for name, row in results["activations"].items()
     }

@@ -1,4 +1,4 @@
-"""The page of `scripts/analyze.py`: the pruning paper's figures for one trained network."""
+"""Make the page of `scripts/analyze.py`, with the pruning paper's figures for one network."""
 
 from collections.abc import Iterator
 
@@ -76,7 +76,7 @@ def _summary(results: dict) -> str:
 
 
 def conclusion(results: dict) -> Iterator[str]:
-    """The conclusions from `results`, in sentences."""
+    """Yield the conclusions from `results`, as sentences."""
     layers = results["layers"]
     if not layers:
         return
@@ -108,7 +108,7 @@ def conclusion(results: dict) -> Iterator[str]:
 
 
 def layer_columns(layers: list[dict]) -> dict[str, list[str]]:
-    """For each title of a column, the cells of all layers."""
+    """The columns of the table: each title is a key, and the cells of all layers are the value."""
     similarity = {
         SHORT[pair]: [f"{layer['spearman'][pair]:.3f}" for layer in layers]
         for pair in analysis.PAIRS
@@ -147,7 +147,7 @@ def _layers(results: dict) -> str:
 
 
 def _first(results: dict) -> str:
-    """Table 1 of the pruning paper: the filters that each criterion would remove first."""
+    """The HTML table of the filters that each criterion would remove first (paper's Table 1)."""
     head = ["layer", *(series.label for series in CRITERIA.values())]
     rows = {
         layer["name"]: [

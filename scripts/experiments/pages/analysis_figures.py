@@ -1,4 +1,4 @@
-"""The sections of the page of an analysis: the pruning paper's figures, drawn for one network."""
+"""Draw the pruning paper's figures for one network, as sections of the page of an analysis."""
 
 from functools import partial
 
@@ -20,7 +20,7 @@ SCATTERED = (("l1", "l2", "l1-l2"), ("gm", "l2", "l2-gm"), ("fermat", "l2", "l2-
 
 
 def scores(results: dict) -> str:
-    """Figure 1: the scores of each filter by two criteria."""
+    """The section with Figure 1, which shows the scores of each filter by two criteria."""
 
     def paint(layer: dict, a: str, b: str, axes: Axes) -> None:
         axes.grid(color=GRID)
@@ -49,7 +49,7 @@ def scores(results: dict) -> str:
 
 
 def similarity(results: dict) -> str:
-    """Figures 2 and 4: the overlap and Spearman's ρ of two criteria, by layer."""
+    """The section with Figures 2 and 4: overlap and Spearman's ρ of two criteria in each layer."""
     if not results["layers"]:
         return paragraphs("No layer has a ranking to compare.")
     above = "; ".join(
@@ -75,7 +75,7 @@ def similarity(results: dict) -> str:
 
 
 def _similarity_plots(results: dict, quantity: str) -> list[str]:
-    """For each pair of criteria, a panel with values of the network's and of Gaussian layers."""
+    """For each pair of criteria, a panel that compares the network's and Gaussian layers."""
     layers = results["layers"]
     x = np.arange(len(layers)) + 1
     bands = [results["gaussian"][f"{layer['filters']}x{layer['dims']}"] for layer in layers]
@@ -95,7 +95,7 @@ def _similarity_plots(results: dict, quantity: str) -> list[str]:
 
 
 def histograms(results: dict) -> str:
-    """Figure 3: histograms of the weights of a few layers."""
+    """The section with Figure 3, which shows histograms of the weights in a few layers."""
     return figure(
         histogram_plots(results["histograms"]),
         "Weights (bars) and the Gaussian of mean 0 and the same width (dashed), with the distance "
@@ -105,7 +105,7 @@ def histograms(results: dict) -> str:
 
 
 def covariances(results: dict) -> str:
-    """Figure 6: covariances of filters."""
+    """The section with Figure 6, which shows covariances between filters of a layer."""
     panels = [
         draw(
             partial(_paint_covariance, layer),
@@ -148,7 +148,7 @@ def _paint_covariance(layer: dict, axes: Axes) -> None:
 
 
 def others(results: dict) -> str:
-    """Figure 8: how far the parameters of normalizations and dense layers are from a Gaussian."""
+    """The section with Figure 8: how far parameters outside convolutions are from Gaussian."""
     parameters = results["others"]
     if not parameters:
         return paragraphs("The file holds no dense layers, biases or normalization parameters.")

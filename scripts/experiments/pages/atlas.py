@@ -1,4 +1,4 @@
-"""The page of `scripts/atlas.py`: do networks with less shift train better or faster?"""
+"""Make the page of `scripts/atlas.py`, on whether networks with less shift train better."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -78,7 +78,7 @@ def render(results: Mapping[str, Any]) -> str:
 
 
 def sentences(results: Mapping[str, Any]) -> Iterator[str]:
-    """Sentences with the correlations of shift and loss, and with their other possible causes."""
+    """Yield sentences on the correlations of shift with loss, and on possible other causes."""
     found = results["findings"]
     yield (
         f"{len(results['runs'])} runs, {found['comparisons']} of them whole comparisons of eight "
@@ -94,12 +94,12 @@ def sentences(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def with_interval(found: Mapping[str, float]) -> str:
-    """A correlation with its confidence interval, as text."""
+    """The text of a correlation and its confidence interval."""
     return f"{found['correlation']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
 
 
 def verdict(found: Mapping[str, float]) -> str:
-    """In words, whether networks with less shift train better, from a correlation's interval.
+    """A text that says whether less shift goes with a lower loss, by a correlation's interval.
 
     The correlation is positive if networks with less shift have less loss.
     """
@@ -129,7 +129,7 @@ def correlations(results: Mapping[str, Any]) -> str:
 
 
 def figure(results: Mapping[str, Any]) -> str:
-    """For each task, a panel in which each network is a point: its shift and its test loss."""
+    """A panel for each task; each point shows the shift and the test loss of one network."""
     tasks = list(dict.fromkeys(run["task"] for run in results["runs"]))
     shift, outcome = next(iter(SHIFTS.values())), next(iter(OUTCOMES.values()))
 
@@ -146,7 +146,7 @@ def figure(results: Mapping[str, Any]) -> str:
 
 
 def tables(results: Mapping[str, Any]) -> dict[str, list[list[str]]]:
-    """For each task, the rows of its table; each row is for one normalizer."""
+    """For each task, the rows of its table, with one row for each normalizer."""
     found: dict[str, list[list[str]]] = {}
     for row in results["findings"]["rows"]:
         cells = [
@@ -169,7 +169,7 @@ def _number(value: Mapping[str, float | None], factor: float = 1.0, digits: int 
 
 
 def traffic_table(traffic: Mapping[str, Any]) -> str:
-    """The memory traffic of a training step of each normalizer.
+    """The HTML table of the memory traffic of a training step with each normalizer.
 
     The traffic is divided by the bytes of the normalizer's input.
     """
@@ -178,7 +178,7 @@ def traffic_table(traffic: Mapping[str, Any]) -> str:
 
 
 def traffic_rows(traffic: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """The head of the traffic table, and a row for each normalizer."""
+    """The head of the table of memory traffic, and a row for each normalizer."""
     targets: Mapping[str, Sequence[Mapping[str, Any]]] = traffic["targets"]
     columns: dict[str, dict[str, float]] = {}
     for target, rows in targets.items():

@@ -1,4 +1,4 @@
-"""The page of `scripts/bench_compiled.py`."""
+"""Make the page of `scripts/bench_compiled.py`."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def verdicts(results: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """For each target, how many programs are within their limits, and how many were compiled."""
+    """For each chip, how many layers are within their limits, and how many functions compiled."""
     cards = []
     for target, tables in results["targets"].items():
         held = [

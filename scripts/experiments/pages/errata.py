@@ -1,4 +1,4 @@
-"""The errata of the three papers as Markdown: printed form, correct form and reason."""
+"""Write the errata of three papers as Markdown, with printed form, correct form and reason."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""All figures and tables of the three papers as Markdown: the printed numbers and ours."""
+"""List all figures and tables of three papers as Markdown, with printed numbers and ours."""
 
 import json
 import os
@@ -39,9 +39,9 @@ The command `python scripts/check_theorems.py --errata docs/errata.md` writes th
 
 
 def documents(results: dict, path: Path | None) -> dict[Path, str]:
-    """The texts of the errata and of the figures, by path; without `path`, an empty dictionary.
+    """The texts of the errata and of the figures, with their paths as keys; empty without `path`.
 
-    The path of the errata is `path`; the path of the figures is figures.md in the same folder.
+    The errata have the path `path`, and the figures have the path of figures.md in the same folder.
     """
     if path is None:
         return {}
@@ -66,11 +66,12 @@ def figures(claim: dict) -> list[str]:
 
 
 def rows(claims: list[dict]) -> list[list[str]]:
-    """The rows for one paper: the paper's figures by number, and then the paper's tables by number.
+    """The rows for one paper: first its figures, then its tables, each ordered by number.
 
-    A row has these cells: the name of the figure, which is empty if it is the name of the row
-    above; what the paper shows; our result, or the reason why the figure was not computed; a link
-    to the page with the result; the command and its time.
+    A row has five cells. The first cell is the name of the figure; the cell is empty if the row
+    above has the same name. The second cell says what the paper shows. The third cell is our
+    result, or the reason why the figure was not computed. The fourth cell is a link to the page
+    with the result. The fifth cell has the command line and its time.
     """
     by_place = sorted(
         ((name, claim) for claim in claims for name in figures(claim)), key=lambda x: _order(x[0])
@@ -112,7 +113,7 @@ def _link(page: Path) -> str:
 
 
 def _made(page: Path) -> str:
-    """The command and the time that are recorded in a page's results."""
+    """The text of the command line and the time that a page's results record."""
     results = json.loads((page.parent / "results.json").read_text(encoding="utf-8"))
     seconds = results["seconds"]
     if isinstance(seconds, dict):

@@ -1,4 +1,4 @@
-"""The page of `scripts/filter_models.py`: predicted and measured rankings by l1 and l2."""
+"""Make the page of `scripts/filter_models.py`, on predicted and measured rankings of filters."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -46,7 +46,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def findings(results: dict[str, Any]) -> Iterator[str]:
-    """The conclusions from `results`, in sentences."""
+    """Yield the conclusions from `results`, as sentences."""
     for name, found in results["networks"].items():
         parts = [
             f"{MODELS[model]} {row['error']:.3f} ± {row['stderr']:.3f} "

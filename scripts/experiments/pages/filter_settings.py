@@ -1,4 +1,4 @@
-"""The page of settings: how far filters depart from a Gaussian in each setting of training."""
+"""Make the page that shows how far filters are from Gaussian in each training setting."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -71,7 +71,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def findings(results: dict[str, Any]) -> Iterator[str]:
-    """The conclusions from `results`, in sentences."""
+    """Yield the conclusions from `results`, as sentences."""
     after = {name: found["after"] for name, found in results["settings"].items()}
     for test, what in (("normal", "a Gaussian"), ("spherical", "a covariance c² I")):
         failed = {name: part["fails"][test] for name, part in after.items()}
@@ -95,12 +95,12 @@ def findings(results: dict[str, Any]) -> Iterator[str]:
 
 
 def _few(names: list[str]) -> str:
-    """The names in brackets if there are at most `FEW` names, and otherwise an empty text."""
+    """A text with the names in parentheses if there are at most `FEW` names; otherwise empty."""
     return f" ({', '.join(names)})" if 0 < len(names) <= FEW else ""
 
 
 def rows(results: dict[str, Any], when: str) -> list[list[str]]:
-    """A row for every setting, in the order of `results`."""
+    """The table rows before or after training (`when`), with a row for every setting."""
     found = []
     for name, setting in results["settings"].items():
         part = setting[when]
@@ -123,7 +123,7 @@ def _table(results: dict[str, Any], when: str) -> str:
 
 
 def _figure(results: dict[str, Any]) -> str:
-    """Distances to a Gaussian before and after training, with a row for each setting."""
+    """A figure of distances to a Gaussian before and after training; each setting has a row."""
     settings = results["settings"]
     base = settings["base"]["after"]["ks"]["mean"]
     every = [part["ks"]["mean"] for found in settings.values() for part in _both(found)]

@@ -1,4 +1,4 @@
-"""Draws the pages of the results in `docs/results`.
+"""Make the pages of the results in `docs/results`.
 
 The repository stores only the numbers, not the pages.
 """
@@ -52,7 +52,7 @@ NUMBERS = {"repair": "digits.json"}  # the file of a page's numbers, if its name
 
 
 def numbers(name: str) -> Any:
-    """The contents of the JSON file from which a page is drawn."""
+    """The contents of the JSON file from which the page of a result is made."""
     return _read(f"{name}/{NUMBERS.get(name, 'results.json')}")
 
 
@@ -61,7 +61,7 @@ def _read(name: str) -> Any:
 
 
 def draw(name: str) -> str:
-    """The page of a result; the command that measured the result writes the same page."""
+    """The page of a result; the script that measured the result writes the same page."""
     return PAGES[name](numbers(name))
 
 

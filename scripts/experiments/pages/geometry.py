@@ -1,4 +1,4 @@
-"""The page of Nachum et al.'s Figures 2 to 8, with a reference for every measured value."""
+"""Make the page of Nachum et al.'s Figures 2 to 8; every measured value has a reference value."""
 
 from collections.abc import Iterable
 
@@ -57,7 +57,7 @@ def render(results: dict) -> str:
 def beside(
     values: Iterable[float], references: Iterable[float], form: str, reference_form: str = "g"
 ) -> list[str]:
-    """Cells of a table: each value, followed by its reference in parentheses."""
+    """Table cells with the values; each value is followed by its reference value in parentheses."""
     cells = zip(values, references, strict=True)
     return [f"{value:{form}} ({reference:{reference_form}})" for value, reference in cells]
 

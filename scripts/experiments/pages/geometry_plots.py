@@ -1,4 +1,4 @@
-"""Figures 2 to 8 of Nachum et al. as panels. Each function takes one figure's results."""
+"""Draw Figures 2 to 8 of Nachum et al. as panels; each function takes one figure's results."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ PARTS = {
 
 
 def figure_2(results: dict) -> list[str]:
-    """Accuracy after training, and numerical and effective rank before training, by depth."""
+    """Panels of accuracy after training, and of two ranks before training, for each depth."""
     layers = np.array(results["depths"]) + 1
     titles = {
         "accuracy": "training accuracy, %",
@@ -82,7 +82,7 @@ def figure_3(results: dict) -> list[str]:
 
 
 def figure_4(results: dict) -> list[str]:
-    """Each neuron's values for the five points, and the mean of these values, layer by layer."""
+    """A panel for each layer, with each neuron's values for five points and their mean."""
 
     layers = results["layers"]
 
@@ -100,7 +100,7 @@ def figure_4(results: dict) -> list[str]:
 
 
 def figure_5(results: dict) -> list[str]:
-    """Angles of pairs before and after layer 30.
+    """Panels that compare the angles of pairs of samples before and after layer 30.
 
     There is a panel for each combination of recentering and rescaling.
     """
@@ -117,7 +117,7 @@ def figure_5(results: dict) -> list[str]:
 
 
 def figure_6(results: dict) -> list[str]:
-    """Histograms of the outputs of one neuron, without and with recentering."""
+    """Panels with histograms of one neuron's outputs, without and with recentering."""
 
     def paint(axes: Axes, name: str) -> None:
         values = results["parts"][name]["neuron"]
@@ -130,7 +130,7 @@ def figure_6(results: dict) -> list[str]:
 
 
 def figures_7_and_8(results: dict) -> list[str]:
-    """The values of a neuron and of its two children for five points."""
+    """Panels with the values of a neuron and of its two children for five points."""
 
     def paint(axes: Axes, number: str) -> None:
         rows = results[number]

@@ -1,4 +1,4 @@
-"""The page of `scripts/prune_lm.py`: the removed units of a language model, and perplexities."""
+"""Make the page of `scripts/prune_lm.py`, on a language model's removed units and perplexity."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def summary(results: dict[str, Any]) -> str:
-    """A sentence that names the score by which units were chosen, and the repair."""
+    """A sentence that names the score by which units were selected, and the repair."""
     chosen = results["settings"]
     repair = (
         "no kernel was changed"
@@ -43,7 +43,7 @@ def summary(results: dict[str, Any]) -> str:
 
 
 def headline(results: dict[str, Any], share: float) -> list[tuple[str, str, str]]:
-    """The main results, at the top of the page."""
+    """The main results for the top of the page: each has a name, a value and a note."""
     found = [("parameters", f"{results['parameters']['pruned']:,}", f"{100 * share:.1f} %")]
     for name, value in results["perplexity"].items():
         found.append((f"perplexity, {name}", f"{value['value']:.3f}", "held-out text"))
@@ -52,7 +52,7 @@ def headline(results: dict[str, Any], share: float) -> list[tuple[str, str, str]
 
 
 def perplexities(results: dict[str, Any]) -> str:
-    """The perplexity after each stage, with its standard error."""
+    """A table of the perplexity after each stage, with its standard error."""
     if not results["perplexity"]:
         return paragraphs("No text was given, so no perplexity was measured.")
     rows = [
@@ -69,7 +69,7 @@ def error(value: float | None) -> str:
 
 
 def counts(results: dict[str, Any]) -> str:
-    """The numbers of units before and after pruning."""
+    """A table of the numbers of units before and after pruning."""
     before, after = (results["counts"][name] for name in ("whole", "pruned"))
     rows = [
         [name, f"{n:,}", f"{after[name]:,}"]
@@ -84,8 +84,8 @@ def counts(results: dict[str, Any]) -> str:
 def layers(results: dict[str, Any]) -> str:
     """A table with the remaining key-value heads and experts and the influence of each layer.
 
-    The influence of a layer is 1 − cos of the angle between the residual streams before and after
-    the layer.
+    The influence of a layer is 1 − cos α, where α is the angle between the residual streams before
+    and after the layer.
     """
     remaining, influences = results["remaining"], results["influences"]
     mixture = results["counts"]["whole"]["experts"] > 1

@@ -1,4 +1,4 @@
-"""Converts LaTeX between dollar signs to MathML for a page, and to Unicode for other texts.
+"""Convert LaTeX between dollar signs to MathML for a page, and to Unicode for other texts.
 
 `latex2mathml` reads the LaTeX for pages and terminals, so that both show the same formula. Texts
 without dollar signs remain unchanged.
@@ -22,7 +22,7 @@ _SUBSCRIPTS = str.maketrans("0123456789+−()aehijklmnoprstuvx", "₀₁₂₃�
 
 
 def html(text: str) -> str:
-    """The `text` as HTML: escaped, with its formulas as MathML.
+    """Escape `text` for HTML, and convert its formulas to MathML.
 
     Raises:
       ValueError: A formula is not LaTeX that can be converted.
@@ -31,7 +31,7 @@ def html(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """The `text` on one line, with its formulas in Unicode.
+    """Put `text` on one line, and convert its formulas to Unicode.
 
     Example:
       >>> print(plain(r"at most $\\frac{\\pi - 3}{2n}$, and $\\sqrt{S + S'}$"))
@@ -59,7 +59,7 @@ def _mathml(latex: str) -> str:
 
 
 def _tree(latex: str) -> Element:
-    """The MathML tree of a formula."""
+    """Convert a LaTeX formula to a MathML tree; raise ValueError for invalid LaTeX."""
     try:
         tree = ElementTree.fromstring(convert(latex))
     except Exception as error:  # different mistakes raise different types of exceptions
@@ -75,7 +75,7 @@ def _kind(node: Element) -> str:
 
 
 def _text(node: Element) -> str:
-    """A node of a MathML tree as Unicode text."""
+    """Convert a node of a MathML tree to Unicode text."""
     parts = list(node)
     match _kind(node):
         case "mfrac" if node.get("linethickness") == "0":
@@ -107,7 +107,7 @@ def _text(node: Element) -> str:
 
 
 def _row(parts: Sequence[Element]) -> str:
-    """The text of a row of nodes.
+    """The text of adjacent nodes of a formula.
 
     Operators have spaces around them, and fractions that are factors have parentheses.
     """
@@ -146,7 +146,7 @@ def _is_factor(neighbors: Sequence[Element]) -> bool:
 
 
 def _grouped(*parts: Element, base: bool = False, product: bool = False) -> str:
-    """The text in parentheses, unless it is a letter or a number.
+    """The text of nodes in parentheses; a single letter or number gets no parentheses.
 
     With `product`, a product such as 2n gets no parentheses either.
     """
@@ -158,7 +158,7 @@ def _grouped(*parts: Element, base: bool = False, product: bool = False) -> str:
 
 
 def _script(node: Element, letters: Mapping[int, int], mark: str) -> str:
-    """A subscript or superscript, in Unicode's small characters if all of them exist."""
+    """The text of a subscript or superscript, in Unicode's small characters if all exist."""
     text = _text(node).replace("-", "−").strip()
     compact = text.replace(" ", "")
     if all(ord(letter) in letters or letter == "′" for letter in compact):

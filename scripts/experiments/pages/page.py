@@ -1,4 +1,4 @@
-"""Writes a page of results: `render` makes its HTML, and `write` writes the page and the results.
+"""Make a page of results; `render` makes the HTML, and `write` writes page and results.
 
 A page is one file with SVG figures and a style sheet inside, and without scripts.
 """
@@ -30,12 +30,12 @@ def render(
     sections: Iterable[tuple[str, str, str]],
     made: str,
 ) -> str:
-    """The HTML of the whole page.
+    """The HTML of a whole page.
 
     Args:
-      results: What a command measured, with the date.
-      title: Title of the browser's tab.
-      about: The subject in a few words, which stand above the heading with the date.
+      results: What a script measured, with the date.
+      title: Title that the tab of the browser shows.
+      about: The subject in a few words; the page shows the words and the date above the heading.
       heading: The heading, which says what the page shows.
       summary: HTML below the heading.
       sections: Key, title and HTML of each section.
@@ -58,10 +58,10 @@ def render(
 
 
 def write(results: Mapping[str, object], render: Callable[[Any], str], folder: Path) -> Any:
-    """Write `results.json`, and `index.html`, which `render` makes from the same numbers.
+    """Write `results.json`, and the page `index.html` that `render` makes from the same numbers.
 
     In a local folder, the earlier files remain until both new files are complete. The function
-    returns the results as `results.json` has them, with rounded numbers.
+    returns the contents of `results.json`, where numbers are rounded.
     """
     written = files.rounded(files.plain(results))
     texts = {"results.json": files.results_text(written), "index.html": render(written)}
@@ -86,7 +86,7 @@ def write(results: Mapping[str, object], render: Callable[[Any], str], folder: P
 
 
 def cards(items: Iterable[tuple[str, str, str]]) -> str:
-    """The main results at the top of a page; each has a name, a value and a note."""
+    """HTML of the main results for the top of a page; each has a name, a value and a note."""
     body = "".join(
         f"<div><dt>{html(name)}</dt><dd>{html(value)}</dd><dd>{html(note)}</dd></div>"
         for name, value, note in items
@@ -95,14 +95,14 @@ def cards(items: Iterable[tuple[str, str, str]]) -> str:
 
 
 def paragraphs(*sentences: str) -> str:
-    """Sentences as HTML, with a paragraph for each sentence."""
+    """HTML with one paragraph for each sentence."""
     return "".join(f"<p>{html(sentence)}</p>" for sentence in sentences)
 
 
 def figure(
     panels: Sequence[str], caption: str, legend: Iterable[Series] = (), columns: str = "two"
 ) -> str:
-    """Panels in columns if the page is wide, and in one column on a phone."""
+    """HTML of panels, in several columns on a wide page and in one column on a phone."""
     keys = "".join(swatch(series) for series in legend)
     return (
         f'<figure><div class="legend">{keys}</div><div class="panels {columns}">{"".join(panels)}'
@@ -118,7 +118,7 @@ def table(
     kind: str = "",
     row_kinds: Sequence[str] = (),
 ) -> str:
-    """A table that scrolls if it is wider than the page.
+    """HTML of a table that scrolls if the table is wider than the page.
 
     The first cell of a row is the name of the row.
     """
@@ -146,7 +146,7 @@ def settings(
     caption: str = "Settings",
     head: tuple[str, str] = ("Setting", "Value"),
 ) -> str:
-    """A table of names and values of any type; settings without effect are left out."""
+    """HTML of a table of settings, of any type; settings that have no effect are left out."""
     unused = set() if entries.get("dataset") == "imagenet2012" else STREAMED
     unused = unused if entries.get("normalization") == "group_norm" else unused | GROUPED
     rows = [
@@ -169,7 +169,7 @@ def details(title: str, body: str) -> str:
 
 
 def provenance(results: Mapping[str, Any], entries: Mapping[str, object]) -> str:
-    """The command, a link to results.json, and a table of `entries` and of the environment."""
+    """HTML of the command line, a link to results.json, and a table of settings and environment."""
     return (
         f"<p>Command: <code>{html(results['command'])}</code></p>"
         '<p>Every number of this page: <a href="results.json">results.json</a></p>'

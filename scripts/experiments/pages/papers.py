@@ -1,4 +1,4 @@
-"""The three papers whose claims are checked, with their entries in references.bib."""
+"""The three papers whose claims are checked, read from references.bib."""
 
 import re
 from pathlib import Path
@@ -24,7 +24,7 @@ class Paper(NamedTuple):
     """The bibliographic data of a paper.
 
     Attributes:
-      short: The short title, which claims use.
+      short: The short title by which claims name the paper.
       title: Full title.
       authors: Names of the authors, given names first.
       year: Year of the first version.
@@ -51,7 +51,7 @@ def papers() -> list[Paper]:
 
 
 def reference(*shorts: str) -> str:
-    """A paragraph of HTML that names papers, with links."""
+    """A paragraph of HTML that names papers and links to them."""
     cited = [
         f'<a href="{paper.url}">{html(paper.title)}</a> ({_short(paper.authors)}, {paper.year})'
         for paper in papers()

@@ -1,8 +1,8 @@
-"""Draws small panels with matplotlib, as SVG for a web page.
+"""Draw small panels with matplotlib, as SVG for a web page.
 
 A panel takes its colours and its font from the page, so it follows a light or a dark theme. A panel
-is drawn in placeholder colours, and `draw` replaces them by the page's colours. Widths are chosen
-for a phone: a panel of 4.2 inches fills 330 pixels, with text of 11 pixels.
+is drawn in placeholder colours, and `draw` replaces them by the page's colours. Widths suit a
+phone, on which a panel of 4.2 inches fills 330 pixels and has text of 11 pixels.
 """
 
 import io
@@ -61,7 +61,7 @@ Values = Sequence[float] | np.ndarray
 
 
 class Series(NamedTuple):
-    """A line of a plot: its label in the legend, its colour, and its markers, filled or open."""
+    """The style of a line in a plot: its label in the legend, its colour and its markers."""
 
     label: str
     colour: str
@@ -72,7 +72,7 @@ class Series(NamedTuple):
 def draw(
     paint: Paint, *, name: str, title: str, xlabel: str, size: tuple[float, float] = PANEL
 ) -> str:
-    """The panel that the function `paint` fills, as an `svg` element for a page.
+    """Draw a panel with the function `paint`, and return it as an `svg` element for a page.
 
     Args:
       name: A name that is unique on the page, because every id of the panel begins with it.
@@ -116,21 +116,22 @@ def panels(
 def floats(values: Sequence) -> np.ndarray:
     """The numbers `values` in float64.
 
-    Results have None in place of NaN and of infinite numbers; here, None becomes NaN.
+    In results, None replaces NaN and infinite numbers. This function converts None to NaN.
     """
     return np.asarray(values, dtype=float)
 
 
 def whole_numbers(axes: Axes) -> None:
-    """Put ticks of the horizontal axis at integers: epochs or layers."""
+    """Put the ticks of the horizontal axis at integers, for an axis of epochs or layers."""
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
 
 
 def log_scale(axes: Axes) -> None:
     """Make the vertical axis logarithmic, with plain numbers.
 
-    An axis whose range is below a factor of 8 has about four ticks. Any other axis has three ticks
-    in each decade, or one tick if its range is above a factor of 100.
+    The ticks depend on the ratio of the axis's upper end to its lower end. If the ratio is below 8,
+    the axis has approximately four ticks. If the ratio is 8 to 100, there are three ticks in each
+    decade. If the ratio is above 100, there is one tick in each decade.
     """
     axes.set_yscale("log")
     low, high = axes.get_ylim()
@@ -142,7 +143,7 @@ def log_scale(axes: Axes) -> None:
 
 
 def line(axes: Axes, x: np.ndarray, y: np.ndarray, series: Series) -> None:
-    """Draw a line with about ten markers, with ticks at integers."""
+    """Draw a line with approximately ten markers, and ticks of the horizontal axis at integers."""
     points(axes, x, y, series, markevery=max(1, round(len(x) / 10)))
     whole_numbers(axes)
 
@@ -168,7 +169,7 @@ def bars(axes: Axes, x: Values, runs: np.ndarray, series: Series) -> None:
 
 
 def mark_drops(axes: Axes, rates: Sequence[float], drops: Sequence[int], start: int = 0) -> None:
-    """Draw a dotted line before each epoch of `drops`, with the factor by which the rate falls.
+    """Draw a dotted line before each epoch in `drops`, and write how much the rate falls there.
 
     The plot begins at epoch `start` + 1, and drops up to this epoch are not drawn.
     """
@@ -187,7 +188,7 @@ def mark(series: Series) -> dict:
 
 
 def swatch(series: Series) -> str:
-    """A short piece of the line of `series`, for a legend."""
+    """HTML of a short line in the style of `series`, for a legend."""
     colour = PAGE_COLOURS[series.colour]
     face = colour if series.filled else PAGE_COLOURS[PAPER]
     mark = {
@@ -207,7 +208,7 @@ def swatch(series: Series) -> str:
 
 
 def _inline(svg: str, *, name: str, label: str) -> str:
-    """The `svg` element in the page's colours and font; its ids begin with `name`."""
+    """Give an `svg` element the page's colours and font, and ids that begin with `name`."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<g id=\"[^\"]*\">", "<g>", svg)

@@ -1,4 +1,4 @@
-"""The page of pruned networks: accuracies by criterion and stage, and costs.
+"""Make the page of pruned networks, with accuracies by criterion and stage, and costs.
 
 The costs are given before and after pruning.
 """
@@ -50,12 +50,12 @@ def render(results: dict) -> str:
 
 
 def tables(results: dict) -> list[tuple[str, Sequence[str], Rows]]:
-    """The title, head and rows of the tables of accuracies and of costs."""
+    """The two tables of the page, accuracies and costs, each as its title, head and rows."""
     return [accuracy_table(results), cost_table(results)]
 
 
 def accuracy_table(results: dict) -> tuple[str, Sequence[str], Rows]:
-    """Accuracies by criterion and stage, the range over criteria, and Friedman's test."""
+    """A table of accuracies by criterion and stage, their ranges, and Friedman's test."""
     accuracy = results["accuracy"]
     stages = list(accuracy["spread"])
     rows = [
@@ -79,7 +79,7 @@ def accuracy_table(results: dict) -> tuple[str, Sequence[str], Rows]:
 
 
 def cost_table(results: dict) -> tuple[str, Sequence[str], Rows]:
-    """Costs before and after pruning, and the share of each cost that remains."""
+    """A table of costs before and after pruning, and of the share of each cost that remains."""
     rows = [
         [name, f"{a:{form}}", f"{b:{form}}", f"{b / a:.2f}"] for name, form, a, b in _costs(results)
     ]
@@ -88,7 +88,7 @@ def cost_table(results: dict) -> tuple[str, Sequence[str], Rows]:
 
 
 def _costs(results: dict) -> list[tuple[str, str, float, float]]:
-    """For each cost: the name, the format, the value before pruning and the value after."""
+    """Each cost as its name, its format, its value before pruning and its value after pruning."""
     before, after = results["cost"]["trained"], results["cost"]["pruned"]
     pairs = [(name, form, before[key], after[key]) for key, (name, form) in COSTS.items()]
     for size, large in before["timings"].items():
@@ -247,7 +247,7 @@ def _cost_panel(results: dict) -> str:
 
 
 def _sensitivity(results: dict) -> str:
-    """The accuracy after channels of one layer are removed, with a curve for each layer."""
+    """A plot with a curve for each layer: the accuracy after channels of this layer are removed."""
     if (scan := results.get("sensitivity")) is None:
         return ""
     ratios, rows = 100 * np.array(scan["ratios"]), scan["accuracy"]

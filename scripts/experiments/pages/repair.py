@@ -1,4 +1,4 @@
-"""The page of repaired networks: networks on digits and a ResNet-20."""
+"""Make the page of repaired networks, which are networks on digits and a ResNet-20."""
 
 from typing import Any
 
@@ -90,10 +90,11 @@ def whole(digits: dict[str, Any], resnet: dict[str, Any]) -> dict[str, float]:
 
 
 def answer(table: Table) -> str:
-    """The margins within which all criteria are equivalent after recalibration or least squares.
+    """A text with the margins within which all criteria are equivalent after two of the repairs.
 
-    The text has one margin for each network and each of the two repairs. The share of removed
-    channels is the largest share that was measured for the network.
+    The two repairs are recalibration and least squares. The text has one margin for each network
+    and each of the two repairs. The margin is for the largest share of removed channels that was
+    measured for the network.
     """
     known = {"recalibrated": "recalibrated", "least squares": "after least squares"}
     sentences = []
@@ -151,7 +152,7 @@ def took(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[float]]:
 
 
 def by_repair(table: Table) -> str:
-    """A panel for each network, with a curve for each repair."""
+    """A panel for each network; the panel has a curve for each repair."""
     names = list(dict.fromkeys(repair for _, _, repair in table))
     series = {
         repair: Series(repair, SERIES[i % len(SERIES)], MARKERS[i % len(MARKERS)], i < len(SERIES))
@@ -178,7 +179,7 @@ def by_repair(table: Table) -> str:
 
 
 def by_criterion(table: Table) -> str:
-    """Panels of the ResNet-20: one for each repair, with a curve for each criterion."""
+    """A panel for each repair of the ResNet-20; the panel has a curve for each criterion."""
     network = "ResNet-20"
 
     def paint(axes: Axes, repair: str) -> None:

@@ -1,8 +1,8 @@
-"""The page that shows a run of `scripts/reproduce.py`.
+"""Make the page that shows a run of `scripts/reproduce.py`.
 
-Every value and every conclusion on the page comes from `results`. For each figure, its plot, its
-sentence and its place are in one module: `reproduce_training`, `reproduce_criteria` or
-`reproduce_claims`. A new section also needs a line in `SECTIONS`.
+Every value and every conclusion on the page comes from `results`. One of the modules
+`reproduce_training`, `reproduce_criteria` and `reproduce_claims` has the plot, the sentence and the
+place of each figure. A new section also needs a line in `SECTIONS`.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The sections of the report on the papers' claims and on the odd point."""
+"""Make the sections of the report that are about the papers' claims and the odd point."""
 
 from collections.abc import Sequence
 
@@ -55,7 +55,7 @@ def odd_point(results: dict) -> str:
 
 
 def _projection_plot(network: dict) -> str:
-    """The batch after the last layer, projected to two dimensions."""
+    """A plot of the batch after the last layer, projected to two dimensions."""
 
     def paint(axes: Axes) -> None:
         axes.grid(color=GRID)
@@ -73,7 +73,7 @@ def _projection_plot(network: dict) -> str:
 
 
 def _norm_ratio_plot(network: dict) -> str:
-    """For each layer, the norm of the longest point divided by the mean norm of all others."""
+    """A plot, over layers, of the longest point's norm divided by the others' mean norm."""
 
     def paint(axes: Axes) -> None:
         ratios = floats(network["norm_ratio"])
@@ -91,7 +91,7 @@ def _norm_ratio_plot(network: dict) -> str:
 
 
 def _tree_plot(tree: dict) -> str:
-    """The norms of the points deep in the recentering tree."""
+    """A plot of the norms that the points have deep in the recentering tree."""
 
     def paint(axes: Axes) -> None:
         inputs, norms = floats(tree["inputs"]), floats(tree["norms"])

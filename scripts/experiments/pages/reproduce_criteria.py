@@ -1,4 +1,4 @@
-"""The sections of the report on pruning: rankings by criteria, accuracy after masking, and weights.
+"""Make the report's sections on criteria: rankings, accuracy after masking, and weights.
 
 A line in a plot is the mean over seeds; the band or bar around the line is one standard error.
 """
@@ -47,7 +47,7 @@ def criteria(results: dict) -> str:
 
 
 def by_layer(pruning: dict, quantity: str) -> list[str]:
-    """Panels with the `"spearman"` or the `"overlap"` of each pair of criteria, layer by layer."""
+    """A panel for each pair of criteria, with `"spearman"` or `"overlap"` in each layer."""
     layers = np.arange(len(pruning["layers"])) + 1
 
     def paint(axes: Axes, pair: str) -> None:
@@ -64,14 +64,14 @@ def by_layer(pruning: dict, quantity: str) -> list[str]:
 def similarity_panels(
     paint: Callable[[Axes, str], object], quantity: str, pairs: Iterable[str], layers: int
 ) -> list[str]:
-    """A panel for each pair of criteria, with the layers of a network along the axis."""
+    """A panel for each pair of criteria; the horizontal axis shows the layers of a network."""
     titles = {pair: pair_label(pair) for pair in pairs}
     xlabel = f"layer, 1 to {layers}"
     return panels(paint, titles, name=quantity, xlabel=xlabel, size=SMALL)
 
 
 def spearman_sentence(pruning: dict) -> str:
-    """Sentences on the similarity of rankings by criteria, and on its distance from theory."""
+    """Sentences on how similarly criteria rank filters, as measured and as expected in theory."""
     expected = {p: average(pruning["expected_spearman"][p]) for p in pruning["pairs"]}
     gaps = {
         pair: abs(measured - theory)
@@ -89,7 +89,7 @@ def spearman_sentence(pruning: dict) -> str:
 
 
 def overlap_sentence(pruning: dict) -> str:
-    """Sentences on the overlap of the filters that criteria choose."""
+    """Sentences on the overlap between the filters that two criteria would remove first."""
     share = f"{100 * pruning['overlap_ratio']:.3g} %"
     return (
         f"Of the {share} of filters that a criterion would remove first, the share that another "
@@ -110,7 +110,7 @@ def ranked_pairs(pruning: dict, quantity: str) -> list[tuple[str, OverSeeds]]:
 
 
 def _extremes(pruning: dict, quantity: str) -> str:
-    """The pairs of criteria with the smallest and the largest similarity."""
+    """A text that names the pairs of criteria with the smallest and the largest similarity."""
     ranked = ranked_pairs(pruning, quantity)
     if not ranked:
         return "no layer has a ranking to compare"
@@ -173,7 +173,7 @@ def _masking(pruning: dict, kind: str, title: str) -> str:
 
 
 def masking_plots(pruning: dict, kind: str) -> list[str]:
-    """Accuracy after masking for each normalization, and the differences between criteria.
+    """Panels of the accuracy after masking for each normalization, and of criteria's differences.
 
     The argument `kind` is one of `MASKINGS`.
     """
@@ -251,7 +251,7 @@ def filters(results: dict) -> str:
 
 
 def histogram_plots(layers: Sequence[dict], *, name: str = "histogram") -> list[str]:
-    """The weights of a few layers, and the Gaussian that is fitted to these weights."""
+    """Panels with histograms of the weights in a few layers, and the fitted Gaussians."""
 
     def paint(layer: dict, axes: Axes) -> None:
         edges, density = floats(layer["edges"]), floats(layer["density"])

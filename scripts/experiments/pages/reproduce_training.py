@@ -1,4 +1,4 @@
-"""The sections of the report on training: accuracy, the moments of a layer, and covariate shift.
+"""Make the report's sections on training: accuracy, moments of a layer, and covariate shift.
 
 Except in the plots of moments, a line is the mean over seeds, and the band around the line is one
 standard error.
@@ -33,7 +33,7 @@ def accuracy(results: dict) -> str:
 
 
 def accuracy_plots(training: dict) -> list[str]:
-    """Test accuracy over all epochs and over the second half of the epochs, and training loss."""
+    """Plots of the test accuracy (all epochs, and the second half) and of the training loss."""
     epochs = len(training["learning_rate"])
     middle = min(epochs // 2, epochs - 1)
 
@@ -94,7 +94,7 @@ def moments(results: dict) -> str:
 
 
 def moment_plots(results: dict) -> list[str]:
-    """Four moments of one layer's outputs: median and quartiles over channels and seeds."""
+    """Plots of four moments of one layer's outputs (median and quartiles, channels and seeds)."""
     training = results["training"]
 
     def paint(axes: Axes, moment: str) -> None:
@@ -182,7 +182,8 @@ def distances_sentence(results: dict) -> str:
 def _share_left(runs: Sequence[Sequence[float | None]], drop: int) -> float | None:
     """The mean distance after `drop`, divided by the mean distance before `drop`.
 
-    The means are over seeds and at most three epochs: from epoch `drop` on, and before `drop`.
+    Each mean is over seeds and over at most three epochs. One mean takes the epochs from `drop` on,
+    and the other mean takes the epochs before `drop`.
     """
     before = average(x for run in runs for x in run[max(0, drop - 4) : drop - 1])
     after = average(x for run in runs for x in run[drop - 1 : drop + 2])

@@ -1,4 +1,4 @@
-"""Writes results in words, with digits and conclusions that depend on the standard errors.
+"""Write results as text; the number of digits and the conclusions depend on standard errors.
 
 If there was only one seed, the `stderr` of a mean over seeds is None. The sign ± always precedes
 one standard error.
@@ -13,7 +13,7 @@ from experiments.measures.networks import OverSeeds
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A `value` with `digits` significant digits, or a dash if there is no value."""
+    """The text of `value` with `digits` significant digits, or a dash if there is no value."""
     if value is None or not math.isfinite(value):
         return "–"
     text = f"{value:.{digits}g}"
@@ -34,7 +34,7 @@ def value_with_error(value: float | None, stderr: float | None, *, digits: int =
 
 
 def mean(result: OverSeeds, *, scale: float = 1, digits: int = 4) -> str:
-    """A mean over seeds with its standard error, or with a note that there was only one seed."""
+    """The text of a mean over seeds and its standard error, or a note that there was one seed."""
     value = None if result["mean"] is None else scale * result["mean"]
     if result["stderr"] is None:
         return f"{number(value, digits)} (one seed)"
@@ -42,13 +42,13 @@ def mean(result: OverSeeds, *, scale: float = 1, digits: int = 4) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A duration in words."""
+    """The text of a duration, in minutes and seconds or only in seconds."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
 
 
 def percent(result: OverSeeds, *, sign: str = "") -> str:
-    """A share in percent, or a difference of two shares in points, with two decimals."""
+    """The text of a share in percent, or of a difference in points, with two decimals."""
     if result["mean"] is None:
         return "–"
     if result["stderr"] is None:
@@ -57,13 +57,13 @@ def percent(result: OverSeeds, *, sign: str = "") -> str:
 
 
 def hundredths(share: float, sign: str = "") -> str:
-    """A share in percent with two decimals; a zero has no minus sign."""
+    """The text of a share in percent with two decimals; a zero has no minus sign."""
     value = round(100 * share, 2)
     return _minus(f"{value:{sign}.2f}") if value else "0.00"
 
 
 def likeness(result: OverSeeds) -> str:
-    """A rank correlation or an overlap as text, with four decimals."""
+    """The text of a rank correlation or an overlap, with four decimals."""
     value, stderr = result["mean"], result["stderr"]
     if value is None:
         return "–"
@@ -79,7 +79,7 @@ def average(values: Iterable[float | None]) -> float | None:
 
 
 def judge(difference: OverSeeds, *, more: str = "higher", less: str = "lower") -> str:
-    """The conclusion from a difference paired by seed, at the 5 % level (Student's t)."""
+    """The conclusion, in words, from a paired t test over seeds at the 5 % level."""
     value, stderr, seeds = difference["mean"], difference["stderr"], len(difference["values"])
     if value is None:
         return "there is nothing to compare"

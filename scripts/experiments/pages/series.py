@@ -18,7 +18,7 @@ MOMENTS = {"mean": "mean", "var": "variance", "skewness": "skewness", "kurtosis"
 
 
 def criterion_series(names: Iterable[str]) -> dict[str, Series]:
-    """A series for each criterion. A fifth criterion reuses the first colour, with a new marker."""
+    """A line style for each criterion; a fifth criterion has the first colour and a new marker."""
     return {
         name: Series(
             LABELS.get(name, name),
@@ -34,5 +34,5 @@ CRITERIA = criterion_series(pruning.CRITERIA)
 
 
 def pair_label(pair: str) -> str:
-    """The name of a pair of criteria in words: `"l1-fermat"` becomes l1 and Fermat."""
+    """The name of a pair of criteria in words; for example, `"l1-fermat"` becomes l1 and Fermat."""
     return " and ".join(LABELS.get(name, name) for name in pair.split("-"))

@@ -1,4 +1,4 @@
-"""The page of `scripts/covariate_shift.py`: findings, sentences and figures."""
+"""Make the page of `scripts/covariate_shift.py`, with findings, sentences and figures."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -42,13 +42,12 @@ def select(runs: Runs, **where: object) -> list[dict[str, Any]]:
 
 
 def findings(results: dict) -> dict[str, Any]:
-    """The findings of the page, as numbers.
+    """Compute the findings that the page shows, as numbers.
 
     The findings are changes of the distance at drops of the learning rate, noise floors, distances
     divided by learning rates, changes of moments, and accuracies. The entry `settled` is the number
-    of epochs at the start for which changes of moments are not counted. All other entries are lists
-    of records. A record names the networks and, if needed, the kind of statistics for which it was
-    computed.
+    of first epochs whose changes of moments are not counted. All other entries are lists of
+    records. A record names its networks and, if needed, its kind of statistics.
     """
     runs, rates = results["runs"], results["learning_rate"]
     drops = [e for e in range(1, len(rates)) if rates[e] < rates[e - 1]]
@@ -83,7 +82,7 @@ def findings(results: dict) -> dict[str, Any]:
 
 
 def _groups(runs: Runs) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Groups of networks that differ only in their seed, with the settings that they share."""
+    """Groups of networks that differ only in their seeds; each group comes with its settings."""
     names = ("schedule", "order", "normalization")
     keys = dict.fromkeys(tuple(run[name] for name in names) for run in runs)
     shared: list[dict[str, Any]] = [dict(zip(names, key, strict=True)) for key in keys]
@@ -91,7 +90,7 @@ def _groups(runs: Runs) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
 
 
 def _phases(drops: Sequence[int], epochs: int) -> list[tuple[int, int]]:
-    """For each phase with a constant learning rate, its first epoch and the first epoch after it.
+    """For each phase with a constant learning rate, the phase's first epoch and the next phase's.
 
     Epochs are counted from 0.
     """
@@ -123,7 +122,7 @@ def _late(phase: tuple[int, int]) -> slice:
 
 
 def _floor_share(runs: Runs, kind: str, phase: tuple[int, int]) -> OverSeeds:
-    """The distance that outputs have with frozen weights, divided by the distance in an epoch."""
+    """The distance that outputs move with frozen weights, divided by the distance in an epoch."""
     late = _late(phase)
     return mean(
         distance(run, kind, "floor")[late].mean() / distance(run, kind)[late].mean() for run in runs
@@ -131,13 +130,13 @@ def _floor_share(runs: Runs, kind: str, phase: tuple[int, int]) -> OverSeeds:
 
 
 def _per_rate(runs: Runs, rates: Sequence[float], phase: tuple[int, int]) -> OverSeeds:
-    """An epoch's distance with statistics of the whole set, divided by the learning rate."""
+    """The distance in an epoch, with statistics of the whole set, divided by the learning rate."""
     late = _late(phase)
     return mean(distance(run, "whole set")[late].mean() / rates[phase[0]] for run in runs)
 
 
 def _movements(runs: Runs, settled: int) -> list[dict[str, Any]]:
-    """For each normalization, how moments change in an epoch; and differences paired by seed.
+    """How moments change in an epoch with each normalization, and the differences paired by seed.
 
     For statistics of the whole set, Holm's method corrects the p-values for the number of tests
     over all moments, orders and schedules.
@@ -185,7 +184,7 @@ def _p_value(difference: np.ndarray) -> float | None:
 
 
 def sentences(results: dict) -> Iterator[str]:
-    """The findings in words."""
+    """Yield the findings of the page as sentences."""
     found = results["findings"]
     seeds = results["settings"]["seeds"]
     for group in found["accuracy"]:

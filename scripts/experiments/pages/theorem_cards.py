@@ -1,4 +1,4 @@
-"""The folded card of a claim: the printed form, the correct form, the reason, and all findings."""
+"""Make a claim's folded card, with printed form, correct form, reason and all findings."""
 
 import os
 import re
@@ -23,7 +23,7 @@ UNEXPECTED = "not-as-recorded"
 
 
 def card(claim: dict, out: Path, finding: str = "") -> str:
-    """A card, which opens if a reader follows a link to the card's anchor.
+    """The HTML of a claim's card; the card opens if a reader follows a link to its anchor.
 
     Args:
       claim: Claim in the format of results.json.
@@ -52,7 +52,7 @@ def card(claim: dict, out: Path, finding: str = "") -> str:
 
 
 def anchor(*parts: str) -> str:
-    """An HTML identifier, made from a paper, from a verdict, or from a claim's paper and name."""
+    """An HTML identifier that is made from texts, such as a paper and the name of a claim."""
     text = " ".join(parts)
     return re.sub(r"[^a-z0-9]+", "-", text.casefold()).strip("-")
 
@@ -66,9 +66,9 @@ def badge(claim: dict) -> str:
 
 
 def groups(claim: dict) -> list[str]:
-    """The groups of `GROUPS` to which the numbered objects of a claim belong.
+    """The groups in `GROUPS` for a claim's numbered objects, such as theorems and figures.
 
-    If the claim has no numbered object of a known kind, the group is `TEXT`.
+    If the claim has no numbered object of a known kind, the only group is `TEXT`.
     """
     kinds = {name.partition(" ")[0] for name in claim["objects"]}
     return [group for group, members in GROUPS.items() if kinds & set(members)] or [TEXT]
