@@ -1,8 +1,8 @@
-"""Geometry of representations: how random layers change the angles and norms of a batch.
+"""Geometry of representations, to see how random layers change angles and norms of a batch.
 
 Samples are the rows of an array `x`. Angles are in radians. Functions are pure and leave `jit`,
-`vmap` and `grad` to the caller. The most used functions can be imported from `geometry` itself. All
-functions of a topic are in a namespace:
+`vmap` and `grad` to the caller. The most used functions can be imported from the package
+`geometry`. All functions of a topic are in a namespace:
 
 - `networks`: batches in random networks, and neurons that are active for one sample.
 - `mean_field`: layers of infinite width, which are maps from Gram matrices to Gram matrices.

@@ -89,7 +89,7 @@ def rows_times(x: Float[Array, "n k"], w: Float[Array, "k m"]) -> Float[Array, "
 
 
 def trace(g: Float[Array, "n n"]) -> Float[Array, ""]:
-    """The trace of `g`; `jnp.trace` raises for sharded rows or columns if a mesh is set."""
+    """The trace of `g`; `jnp.trace` raises an error for sharded axes if a mesh is set."""
     return jnp.sum(g, where=jnp.eye(len(g), dtype=bool))
 
 

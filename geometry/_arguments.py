@@ -23,7 +23,7 @@ _ROUNDING = 0.01
 def as_samples(
     x: Float[Array, "n d"], *, min_samples: int = 1, columns: int | None = None, name: str = "x"
 ) -> Float[Array, "n d"]:
-    """`x` in at least float32.
+    """The checked samples `x`, converted to at least float32.
 
     The function raises an error unless `x` is a matrix with enough rows and, outside `jit`, finite.
     """
@@ -37,7 +37,7 @@ def as_samples(
 
 
 def as_gram(gram: Float[Array, "n n"], *, min_samples: int = 1) -> Float[Array, "n n"]:
-    """`gram` in at least float32.
+    """The checked Gram matrix `gram`, converted to at least float32.
 
     The function raises an error unless `gram` is square and, outside `jit`, finite and symmetric
     with no negative diagonal element.
@@ -52,7 +52,7 @@ def as_gram(gram: Float[Array, "n n"], *, min_samples: int = 1) -> Float[Array, 
 
 
 def as_vector(x: Float[Array, " n"]) -> Float[Array, " n"]:
-    """`x` in at least float32.
+    """The checked vector `x`, converted to at least float32.
 
     The function raises an error unless `x` is a vector and, outside `jit`, finite.
     """
@@ -73,7 +73,7 @@ def as_cosine(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def whole_number(n: Any, name: str) -> int:
-    """`n` as an int.
+    """The whole number `n` as a Python `int`.
 
     The function raises an error unless `n` is an integer in [−2**53, 2**53].
     """

@@ -1,4 +1,4 @@
-"""Cells of a batch: sets of weight vectors of neurons that are active on the same samples.
+"""Cells of a batch, which are sets of weight vectors of neurons active on the same samples.
 
 Two weight vectors lie in the same cell of the samples x if their products with every sample have
 the same sign. The volume of a cell is the probability that a Gaussian weight vector lies in the
@@ -52,9 +52,9 @@ def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
     """Gaussian volumes of the 2n cells of n samples in the plane.
 
     Cells i and i + n are opposite. The 2n volumes sum to 1. Collinear samples have the same
-    orthogonal line, so the cells between them have volume 0. An angle of a few units in the last
-    place between two lines counts as 0. A zero vector does not bound a cell. If all samples are
-    zero, there is one cell of volume 1, and the gradient is zero.
+    orthogonal line, so the cells between collinear samples have volume 0. An angle of a few units
+    in the last place between two lines counts as 0. A zero vector does not bound a cell. If all
+    samples are zero, there is one cell of volume 1, and the gradient is zero.
 
     Example:
       >>> print(cell_volumes_2d(jnp.array([[1.0, 0.0], [1.0, 1.0]])))
@@ -94,9 +94,9 @@ def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
     a polygon is the sum of its angles minus the sum of the angles of a flat polygon with the same
     number of corners. Samples must be in general position: no two are collinear, and no three lie
     in a plane through 0. If samples are not in general position, all volumes are NaN. Volumes are
-    also NaN if a corner is so close to a plane that rounding decides on which side the corner lies.
-    The absolute error of a volume is a few times the rounding unit of the dtype, so the relative
-    error of a small volume can be large.
+    also NaN if a corner is so close to a plane that the side of the corner depends on rounding. The
+    absolute error of a volume is a few times the rounding unit of the dtype, so the relative error
+    of a small volume can be large.
 
     Example:
       >>> print(jax.jit(cell_volumes_3d)(jnp.eye(3)).round(3))
@@ -153,9 +153,9 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
     or in the opposite cell. A zero vector does not bound a cell. If all samples are zero, there is
     one cell of volume 1. The estimates of volumes are unbiased, but `gamma` is biased. If no neuron
     lies in the smallest cells, `gamma` is usually too large. If a neuron lies in every cell,
-    `gamma` is on average slightly too small, because it is the minimum of noisy estimates. For the
-    exact number of cells of samples in general position, call `number_of_cells`. `gamma` is never
-    below 1/(2 samples). Under `jit`, all volumes are NaN if `x` has a NaN.
+    `gamma` is on average slightly too small, because `gamma` is the minimum of noisy estimates. For
+    the exact number of cells of samples in general position, call `number_of_cells`. `gamma` is
+    never below 1/(2 samples). Under `jit`, all volumes are NaN if `x` has a NaN.
 
     Raises:
       ValueError: `samples` is below 1, or `x` is not finite.
@@ -207,7 +207,7 @@ def number_of_cells(n: int, dims: int) -> int:
 
 
 def _replace_zeros(h: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Bool[Array, ""]]:
-    """Replace zero vectors by another sample or (1, 0, ...), and say whether any sample is nonzero.
+    """Replace zero vectors by a nonzero sample or (1, 0, ...); say whether any sample is nonzero.
 
     A zero vector bounds no cell, and its direction has no derivative.
     """

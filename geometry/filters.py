@@ -1,11 +1,11 @@
-"""Lengths, angles and distances of a layer's filters, and their moments for Gaussian filters.
+"""Measures the lengths, angles and distances of filters, and computes them for Gaussian filters.
 
 In many dimensions, filters with weights from N(0, c²) have almost equal lengths, almost right
 angles and almost equal distances, by Theorem 5 of Huang et al. (2020). For Gaussian weights, all
 moments in `geometry.filters` are known exactly in any dimension. As the dimension grows, ratios of
-lengths or distances tend to 1 at the rate 1/√dims, but their differences do not tend to 0. Filters
-are the rows of a matrix. Angles are in radians. For the covariance of the filters and the interval
-of Marchenko and Pastur, see `pruning.weight_tests.covariance_report`.
+lengths or distances tend to 1 at the rate 1/√dims, but differences of lengths or distances do not
+tend to 0. Filters are the rows of a matrix. Angles are in radians. For the covariance of the
+filters and the interval of Marchenko and Pastur, see `pruning.weight_tests.covariance_report`.
 """
 
 import math
@@ -52,7 +52,7 @@ class FilterGeometry(NamedTuple):
 
 
 def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
-    """The nine moments of a layer's filters; only one of the variances, of the norms, is unbiased.
+    """The nine moments of a layer's filters; only the variance of the norms is unbiased.
 
     Two pairs that share a filter are dependent: for Gaussian filters, their squared distances have
     correlation 1/4. If a filter is zero, the moments of angles and cosines are NaN. If filters are
@@ -156,8 +156,8 @@ def welch_bound(num_filters: int, dims: int) -> float:
 
     If there are at least as many dimensions as filters, the bound is 0.
 
-    The bound holds for any filters (Welch, 1974): if there are more filters than dimensions, they
-    cannot be mutually orthogonal. `welch_bound` runs on the host.
+    The bound holds for any filters (Welch, 1974): if there are more filters than dimensions, the
+    filters cannot be mutually orthogonal. `welch_bound` runs on the host.
 
     Raises:
       ValueError: `num_filters` or `dims` is not an integer, or is below 1.

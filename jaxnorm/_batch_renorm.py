@@ -61,8 +61,8 @@ def batch_renorm(
       bias: The summand β, one number or one number per channel, by default 0.
       statistics: The statistics to use in inference. In training, leave `statistics` out: the
         statistics of `x` are used.
-      running: The running statistics before this batch, which give μ′ and σ′. The gradient with
-        respect to the running statistics is zero.
+      running: The running statistics before this batch, from which μ′ and σ′ are computed. The
+        gradient with respect to the running statistics is zero.
       r_max: The upper limit of the factor r, at least 1; a number, or a traced number from a
         schedule.
       d_max: The upper limit of the absolute summand |d|, at least 0; a number, or a traced number

@@ -124,8 +124,8 @@ class BatchNorm(_RunningNorm):
     """The layer `jaxnorm.nnx.BatchNorm` for Linen, in place of `flax.linen.BatchNorm`.
 
     Arguments are the same as for `jaxnorm.nnx.BatchNorm`, with three differences. The input gives
-    the number of features. `use_running_average` has no default: pass it either to the constructor
-    or to `__call__`, not to both. The module has no arguments for keys and metadata.
+    the number of features. `use_running_average` has no default: pass the option either to the
+    constructor or to `__call__`, not to both. The module has no arguments for keys and metadata.
 
     Example:
       >>> import jax
@@ -157,8 +157,9 @@ class UnitizedBatchNorm(_RunningNorm):
     """The layer `jaxnorm.nnx.UnitizedBatchNorm` for Linen, in place of `flax.linen.BatchNorm`.
 
     Arguments are the same as for `jaxnorm.nnx.UnitizedBatchNorm`, with three differences. The input
-    gives the number of features. `use_running_average` has no default: pass it either to the
-    constructor or to `__call__`, not to both. The module has no arguments for keys and metadata.
+    gives the number of features. `use_running_average` has no default: pass the option either to
+    the constructor or to `__call__`, not to both. The module has no arguments for keys and
+    metadata.
 
     Example:
       >>> import jax
@@ -196,8 +197,8 @@ class BatchRenorm(_RunningNorm):
     """The layer `jaxnorm.nnx.BatchRenorm` for Linen, in place of `flax.linen.BatchNorm`.
 
     Arguments are the same as for `jaxnorm.nnx.BatchRenorm`, with three differences. The input gives
-    the number of features. `use_running_average` has no default: pass it either to the constructor
-    or to `__call__`, not to both. The module has no arguments for keys and metadata.
+    the number of features. `use_running_average` has no default: pass the option either to the
+    constructor or to `__call__`, not to both. The module has no arguments for keys and metadata.
 
     Example:
       >>> import jax

@@ -8,8 +8,8 @@ On a mesh with Auto or Explicit axes, filters may be sharded along any axis. Arr
 standard deviations are sharded in the same way as the filters. Results of functions that sort or
 compare all filters, or all weights, are replicated on all devices.
 
-The functions that most users need can be imported from `pruning` itself. All functions are in the
-namespaces `criteria`, `ranking`, `gaussian`, `weight_tests`, `channels`, `nnx`, `schedules` and
+The functions that most users need can be imported from the package `pruning`. All functions are in
+the namespaces `criteria`, `ranking`, `gaussian`, `weight_tests`, `channels`, `nnx`, `schedules` and
 `weights`.
 """
 

@@ -24,7 +24,7 @@ from jaxnorm.internal import (
 
 
 def floating(x: Any, name: str) -> Float[Array, "*shape"]:
-    """`x` in at least float32.
+    """The checked array `x`, converted to at least float32.
 
     The function raises an error unless `x` is an array of floats with at least one element.
     """
@@ -35,7 +35,7 @@ def floating(x: Any, name: str) -> Float[Array, "*shape"]:
 
 
 def matrix(filters: Any) -> Float[Array, "filters dims"]:
-    """`filters` in at least float32.
+    """The checked matrix `filters`, converted to at least float32.
 
     The function raises an error unless `filters` is a matrix, with one filter in each row.
     """
@@ -107,7 +107,7 @@ def positive_number(x: Any, name: str) -> None:
 
 
 def scalar(x: Any, name: str, dtype: np.dtype) -> Float[Array, ""]:
-    """`x` as an array of shape ().
+    """The positive number `x` as an array of shape ().
 
     The function raises an error unless `x` is one positive, finite number. Under `jit`, a number
     that is not positive becomes NaN.

@@ -2,7 +2,7 @@
 
 All sampled checks are decided together. Holm's correction keeps the probability of at least one
 false alarm below `LEVEL`. Computations are in float64, unless the function of a check or of draws
-chooses another dtype.
+uses a different dtype.
 """
 
 import inspect
@@ -59,7 +59,7 @@ def check(claim: Claim, key: Key[Array, ""], *, precision: float = 1.0) -> Verdi
 def check_all(
     claims: Iterable[Claim], key: Key[Array, ""], *, precision: float = 1.0
 ) -> list[Verdict]:
-    """Measure every check of every claim once, and decide about all of them together.
+    """Measure every check of every claim once, and decide about all claims together.
 
     With the same key, the numbers of a claim do not depend on the other claims, if the functions of
     all draws have different names. Two lambdas often have the same name. Holm's correction covers
@@ -83,22 +83,23 @@ def measure(
     """Measure the moments of the claims' draws and the values of their computed checks, by name.
 
     Args:
-      claims: The claims to measure; if several claims use the same draws, they are drawn once.
+      claims: The claims to measure; if several claims use the same draws, the draws are made once.
       key: Random key of the whole run.
       precision: The factor by which standard errors are multiplied. With `precision` ½, each number
         has four times as many draws as with 1.
       devices: Devices that share the draws, as for `monte_carlo`.
       threads: Number of functions that are measured at the same time, so that one function can draw
         while another function compiles. The number of threads does not change results. Context
-        managers of JAX around the call do not apply in threads.
-      measured_before: The measurements of an earlier call with the same key and precision.
+        managers of JAX around `measure` do not apply in threads.
+      measured_before: The measurements of an earlier run of `measure` with the same key and
+        precision.
       on_done: A function that is called with every new measurement, in the thread of the caller.
 
     Raises:
       TypeError: `claims` has an element that is not a claim, or `key` is not a random key.
       ValueError: A claim has neither a check nor a reason. The function of a check returns no
-        number. `precision` is not in (0, 2]: if it is above 2, checks may miss a wrong number.
-        `threads` is below 1. There are both several threads and several devices. On a CPU,
+        number. `precision` is not in (0, 2]; with a `precision` above 2, checks may miss a wrong
+        number. `threads` is below 1. There are both several threads and several devices. On a CPU,
         `threads` is above 1 and at least the number of XLA's threads, so programs could wait for
         each other.
     """
@@ -143,7 +144,7 @@ def _check_waits(threads: int) -> None:
 def _complete(
     tasks: Mapping[str, Callable[[], Measurement]], threads: int
 ) -> Iterator[tuple[str, Measurement]]:
-    """The results of the tasks by name, in the order in which they end."""
+    """The results of the tasks by name, in the order in which the tasks end."""
     if threads == 1:
         yield from ((name, task()) for name, task in tasks.items())
         return
@@ -157,7 +158,7 @@ def _complete(
 
 
 def sources(claims: Iterable[Claim]) -> dict[str, Draws | Callable]:
-    """The draws and computed functions from which checks of the claims get their numbers, by name.
+    """By name, the draws and computed functions from which checks of the claims get their numbers.
 
     The name of draws is the name of their function. The name of a computed number consists of the
     names of its claim and its check.
@@ -333,7 +334,7 @@ def _holm(p_values: np.ndarray) -> np.ndarray:
 
 
 def _sampled_finding(part: Sampled, measurement: Measurement, critical: float) -> Finding:
-    """The finding of one check.
+    """The finding of one sampled check.
 
     The power of the check is computed for the z-score `critical`.
     """
@@ -397,7 +398,7 @@ def _rate_test(
 
 
 def _wrong(part: Sampled, predicted: float) -> float:
-    """The wrong prediction that the check should reject; NaN if its power has no meaning."""
+    """The wrong prediction that the check should reject; NaN if the power has no meaning."""
     wrong = 1.1 * predicted if part.against is None else number(part.against)
     return math.nan if part.form in MUST_FAIL or wrong == predicted else wrong
 
@@ -412,7 +413,7 @@ def _power(part: Sampled, predicted: float, stderr: float, critical: float) -> f
 
 
 def _distance(difference: float, stderr: float) -> float:
-    """The `difference` in standard errors.
+    """The `difference` divided by the standard error.
 
     If the standard error is zero, the result is 0, ∞ or −∞.
     """

@@ -34,8 +34,8 @@ class Finding(NamedTuple):
       estimate: The estimated moment of a statistic, or the computed value in the worst case.
       stderr: The standard error of the moment; 0 for computed values.
       predicted: The number with which `estimate` is compared.
-      z: The distance between estimate and prediction beyond the check's `within`, in standard
-        errors; NaN for computed values.
+      z: The part of the distance between estimate and prediction that exceeds the check's `within`,
+        in standard errors; NaN for computed values.
       p_value: The p-value, adjusted by Holm's method for all checks that were decided together; NaN
         for computed values. If the check predicts the mean of draws that are all 0 or 1, the test
         is a binomial test, which is exact for rare events. Otherwise the test is a t test.

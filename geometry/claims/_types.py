@@ -2,9 +2,9 @@
 
 A claim has checks of its printed form. If the printed form is wrong or inexact, the claim also has
 checks of a corrected form. A check computes numbers in thousands of random and adversarial cases,
-or samples by Monte Carlo. Some checks are about over-readings, which are false conclusions that a
-reader might draw from a true statement. A check of an over-reading must fail, which does not
-contradict the true statement.
+or estimates a number by Monte Carlo. Some checks are about over-readings, which are false
+conclusions that a reader might draw from a true statement. A check of an over-reading must fail.
+This failure does not contradict the true statement.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -83,7 +83,7 @@ class Sampled:
       predicted: The predicted number, or a function that returns the predicted number.
       draws: The draws that contain the statistic.
       statistic: The name of the statistic in the results of `draws`.
-      moment: The moment of the statistic: mean or variance.
+      moment: The moment of the statistic, "mean" or "variance".
       side: The relation between the moment and the number, such as "≤".
       within: The allowed deviation of the moment, such as the next term if the prediction is of
         first order.
@@ -122,12 +122,12 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Computed:
-    """A check that computed numbers equal a given number, or do not exceed it, in every case.
+    """A check that all computed numbers are equal to a given number, or are at most that number.
 
     Attributes:
       what: The statement that is checked, in one line.
       values: A function that returns the numbers, one for each case, as arrays of any shapes or as
-        an iterator. The function has no argument, or a key from which it draws the cases.
+        an iterator. The function has no argument, or a key from which the function draws the cases.
       relation: "identity" or "limit" if the values must be within `tolerance` of `predicted`, where
         "limit" is for the fitted exponent of an error. "inequality" if the values must not exceed
         `predicted` by more than `tolerance`.
@@ -206,13 +206,14 @@ class Claim:
       statement: The statement in one line.
       checks: The checks, each a `Computed` or a `Sampled`.
       covers: The numbers of the definitions and proof steps that belong to the claim.
-      printed: The statement as the paper prints it, with its place and its hypotheses.
+      printed: The statement as printed in the paper, with the place in the paper and the
+        hypotheses.
       corrected: The corrected form, as text; empty if the printed form is right.
-      fault: The class of the error in the printed form; None if the form is right.
+      fault: The class of the error in the printed form; None if the printed form is right.
       remark: A further note for the reader.
       why: The proof or the counter-example, in a few sentences.
       results: Numbers from trained or measured networks.
-      reason: Why the claim has no checks, if it has none.
+      reason: The reason why the claim has no checks, if there are no checks.
 
     Raises:
       TypeError: An element of `checks` is not a check.
@@ -267,7 +268,7 @@ class Claim:
     def at_most(
         self, what: str, limit: float = 0.0, *, tolerance: float = 1e-9, form: Form = "printed"
     ) -> Callable[[Callable], Callable]:
-        """Check that no number of the function exceeds `limit` by more than `tolerance`."""
+        """Check that no number of the decorated function is above `limit` + `tolerance`."""
         return self._computed(what, "inequality", limit, tolerance, form)
 
     def rate(

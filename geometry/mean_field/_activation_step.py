@@ -36,7 +36,7 @@ def activation_step(
         branch times scale     gram + scale² · activation_step(...), for a residual branch
 
     In a finite batch, rescaling divides each neuron by its own root mean square over the batch.
-    `rescale_gram` divides all neurons by one mean size, which is exact in the limit of many samples
+    `rescale_gram` divides all neurons by one mean size. This is exact in the limit of many samples
     in many directions. For ReLU, `rescale_rms_step` and `standardize_step` are exact. Without a
     rescaling over the batch, `activation_step` is exact for any batch.
 
@@ -100,7 +100,7 @@ def activation_kernel(
     terms: int | None,
     nodes: int | None = None,
 ) -> Float[Array, "n n"]:
-    """`activation_step` without a check of `gram`.
+    """The result of `activation_step`, without a check of the Gram matrix.
 
     `nodes` is the number of quadrature nodes in each interval between two kinks.
     """

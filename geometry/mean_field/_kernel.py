@@ -1,7 +1,7 @@
 """Gram matrices after a random ReLU layer, in expectation or at infinite width.
 
-A layer has Gaussian weights of variance 2/width ("He"), which keeps the mean of squared norms. Gram
-matrices are (n, n) for a batch of n samples.
+A layer has Gaussian weights of variance 2/width ("He"). This variance keeps the mean of squared
+norms. Gram matrices are (n, n) for a batch of n samples.
 """
 
 import math
@@ -38,9 +38,9 @@ def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The Gram matrix after recentering and ReLU at infinite width: `arccosine_kernel` of H G H.
 
-    The map is Equation 8 of Nachum et al., scaled to keep the squared norms of the recentred batch.
-    The Gram matrix of the recentred batch is H G H with H = I − 11ᵀ/n. A batch of two samples has a
-    right angle after one step.
+    The map is Equation 8 of Nachum et al., scaled to keep the squared norms of the recentered
+    batch. The Gram matrix of the recentered batch is H G H with H = I − 11ᵀ/n. A batch of two
+    samples has a right angle after one step.
 
     Example:
       >>> print(mean_field_step(2 * jnp.eye(2)))
@@ -111,7 +111,7 @@ def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*
 
 
 def _after_relu(rho: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """`cosine_step` of an array that needs no check; elements above 1 do not change."""
+    """The result of `cosine_step` for a checked array; elements above 1 do not change."""
     inside = jnp.abs(rho) < 1
     safe = jnp.where(inside, rho, 0)
     value = (jnp.sqrt(1 - jnp.square(safe)) + (math.pi - jnp.arccos(safe)) * safe) / math.pi
@@ -119,7 +119,7 @@ def _after_relu(rho: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def relu_kernel(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """`arccosine_kernel` of a Gram matrix that was already checked; NaN elements remain NaN."""
+    """The result of `arccosine_kernel` for a checked Gram matrix; NaN elements remain NaN."""
     diagonal = jnp.eye(len(g), dtype=bool)
     squares = jnp.sum(g, 1, where=diagonal, keepdims=True)  # a masked sum works for any sharding
     squares = jnp.where(squares <= 0, 0, squares)
@@ -131,5 +131,5 @@ def relu_kernel(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def recenter_both(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """`recenter_gram` of a Gram matrix that was already checked."""
+    """The result of `recenter_gram` for a Gram matrix that was already checked."""
     return recenter(recenter(g, axis=0), axis=1)

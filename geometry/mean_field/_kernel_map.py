@@ -51,7 +51,7 @@ _TERMS, _TERMS_WITH_KINKS = 128, 1024
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class KernelMap:
-    """A function κ(ρ): the correlation of two samples after a layer, from the correlation ρ before.
+    """A function κ from the correlation of two samples before a layer to that after the layer.
 
     The layer has the activation φ and Gaussian preactivations u. The argument of κ is a cosine in
     [−1, 1], as a number or an array, and κ(1) = 1. A `KernelMap` is a pytree, so it can be an
@@ -91,7 +91,7 @@ class KernelMap:
 
 
 class FixedPoint(NamedTuple):
-    """The correlation after many layers, and the rate at which correlations approach it.
+    """The correlation that samples approach over many layers, and the rate of the approach.
 
     Attributes:
       cosine: The correlation at the fixed point.
@@ -142,9 +142,9 @@ def kernel_map(
 
     Args:
       activation: The function φ, continuous, and differentiable except at the kinks.
-      kinks: Positions at which the slope of φ or another derivative jumps, in ascending order.
+      kinks: Positions at which the slope or a higher derivative of φ jumps, in ascending order.
       std: Standard deviation of the preactivations; `std` may be traced and differentiated.
-      terms: Number of terms of the series: by default 128, or 1,024 for functions with kinks.
+      terms: The number of terms of the series, by default 128, or 1,024 for functions with kinks.
 
     Raises:
       TypeError: `activation` is not a function.
@@ -248,14 +248,14 @@ def layer_norm_map(kernel: KernelMap) -> KernelMap:
 def fixed_point(kernel: KernelMap) -> FixedPoint:
     """The stable fixed point of κ in [0, 1], to which correlations in [0, 1) tend.
 
-    Because κ is convex on [0, 1] and κ(1) = 1, the slope κ′(1) decides between two cases. If κ′(1)
+    Because κ is convex on [0, 1] and κ(1) = 1, the fixed point depends on the slope κ′(1). If κ′(1)
     ≤ 1, the fixed point is 1 and samples become alike ("ordered"). If κ′(1) > 1, the result is the
     only fixed point below 1 ("chaotic"), Poole et al. (2016). Joudaki and Hofmann (2024) show by
     the Hermite series that every correlation in [0, 1) tends to the fixed point. The depth scale is
     defined by Schoenholz et al. (2017). If κ′(1) = 1, the depth scale is infinite up to rounding.
-    At κ′(1) = 1, angles decrease like 1/(c · number of layers) if φ has kinks, where c is
-    `cubic_term`, and otherwise like 1/√(number of layers). The result can be differentiated with
-    respect to the parameters of κ.
+    If κ′(1) = 1 and φ has kinks, angles decrease like 1/(c · number of layers), where c is
+    `cubic_term`. If κ′(1) = 1 and φ has no kinks, angles decrease like 1/√(number of layers). The
+    result can be differentiated with respect to the parameters of κ.
 
     Example:
       >>> print(fixed_point(kernel_map(jax.nn.relu, (0.0,))).cosine)
@@ -386,14 +386,14 @@ def within(rho: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 def jump(
     activation: Activation, kinks: tuple[float, ...], dtype: jnp.dtype
 ) -> Float[Array, " kinks"]:
-    """The jumps of the slope at the kinks.
+    """The jumps of the slope of φ at the kinks.
 
     An error of a jump changes only terms of higher order than the last term of the series of φ.
     """
     t = jnp.asarray(kinks, dtype)
 
     def beside(step: Array) -> tuple[Array, Array, Array]:
-        """For each kink: the jump of the slope, the gap in the values, and the largest value."""
+        """For each kink, the jump of the slope, the gap in the values, and the largest value."""
         (low, below), (high, above) = (
             jax.jvp(activation, (t + side * step,), (jnp.ones_like(t),)) for side in (-1, 1)
         )
@@ -470,7 +470,7 @@ def _power_series(powers: Float[Array, " terms"], rho: Float[Array, ""]) -> Floa
 def _horner(
     coefficients: Float[Array, "terms *rest"], x: Float[Array, ""]
 ) -> Float[Array, "*rest"]:
-    """The sum Σ coefficientsₖ xᵏ, whose derivatives of every order are finite at 0."""
+    """The sum Σ coefficientsₖ xᵏ, computed with finite derivatives of every order at 0."""
     total = coefficients[-1]
     for coefficient in coefficients[-2::-1]:
         total = total * x + coefficient

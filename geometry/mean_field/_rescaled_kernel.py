@@ -51,7 +51,7 @@ def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The Gram matrix after batch norm without parameters (`jaxnorm.standardize`), then ReLU.
 
-    The function applies `rescale_rms_step` to the Gram matrix of the recentred batch. If all norms
+    The function applies `rescale_rms_step` to the Gram matrix of the recentered batch. If all norms
     are equal and all angles are equal, the angles are `recentred_angle(n)` after one layer, and do
     not change in later layers. If all samples are equal, the result is NaN.
 
@@ -67,7 +67,7 @@ def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
     `rescale` divides each feature by its standard deviation over the batch. If `rescale_step` is
     repeated, all angles between samples tend to zero, as in layers with ReLU alone. The expectation
-    is finite if the recentred batch has at least rank 3. At rank 1 or 2, the result is NaN or has
+    is finite if the recentered batch has at least rank 3. At rank 1 or 2, the result is NaN or has
     no meaning.
 
     Raises:
@@ -88,7 +88,7 @@ def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """`rescale_rms_step` for infinitely many samples of equal norms and equal cosines in [0, 1).
+    """The cosine after `rescale_rms_step` for infinitely many samples of equal norms and cosines.
 
     For the cosine ρ, the mean of a neuron over the batch is m = √(ρ/(1 − ρ)) ξ, with a standard
     normal ξ. The cosine after the layer is N/D with N = E[(m Φ(m) + φ(m))² / (m² + 1)] and D =
@@ -135,7 +135,7 @@ def rms_angle() -> float:
 
 
 class _Spectrum(NamedTuple):
-    """The eigenvalues and eigenvectors of C, as constants in derivatives."""
+    """The eigenvalues and eigenvectors of C, which derivatives treat as constants."""
 
     values: Float[Array, " n"]
     vectors: Float[Array, "n n"]

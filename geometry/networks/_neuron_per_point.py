@@ -1,9 +1,9 @@
-"""One neuron for each sample: the initialization in the Discussion of Nachum et al.
+"""Makes one neuron for each sample, the initialization in the Discussion of Nachum et al.
 
 The neuron ReLU(x w + b) of a sample is zero for all other samples, and exists if and only if the
 sample is a vertex of the convex hull of the batch. The functions check on the host, in double
 precision, whether samples are vertices. If no simple direction shows that a sample is a vertex, a
-linear program decides. The functions cannot be traced.
+linear program decides whether the sample is a vertex. The functions cannot be traced.
 """
 
 from collections.abc import Callable
@@ -81,9 +81,9 @@ def point_initializers(
     """Initializers for the kernel and the bias of an `nnx.Linear`, by `neuron_per_point`.
 
     If the layer has more neurons than `x` has samples, the additional neurons get He's
-    initialization and bias 0. If the layer has fewer neurons, random samples get a neuron. To use
-    the two initializers a and b for samples of k features, build `nnx.Linear(k, width,
-    kernel_init=a, bias_init=b, ...)`.
+    initialization and bias 0. If the layer has fewer neurons than `x` has samples, randomly
+    selected samples get one neuron each. To use the two initializers a and b for samples of k
+    features, build `nnx.Linear(k, width, kernel_init=a, bias_init=b, ...)`.
 
     Args:
       key: The key that selects the samples. The layer's own keys draw the weights of additional
@@ -130,7 +130,7 @@ def _in_float64(x: Float[Array, "n k"]) -> np.ndarray:
 
 
 def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each sample, a unit vector along which the sample exceeds all others, and the margin.
+    """For each sample, a unit vector along which it exceeds all other samples, and the margin.
 
     Margins are divided by the largest distance of a sample from the mean. If no unit vector exists
     for a sample, its margin is at most `_MIN_MARGIN`.
@@ -175,7 +175,7 @@ def _linear_program(x: np.ndarray, i: int) -> tuple[np.ndarray, float]:
 
 
 def _own_and_next(x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each sample's position along its direction, and the largest position of another sample."""
+    """Each sample's position along its direction, and the largest position of all other samples."""
     along = w @ x.T
     own = np.diagonal(along).copy()
     np.fill_diagonal(along, -np.inf)

@@ -1,4 +1,4 @@
-"""Batches in deep random networks."""
+"""Computes batches in deep random networks."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -54,14 +54,14 @@ def random_network(
 
     Figures 3, 5 and 6 of Nachum et al. show networks with such layers. Weights are drawn when they
     are needed and not stored, so only the recorded statistics need memory that grows with depth. On
-    a CPU, drawing weights takes most of the time, which therefore depends on the random generator
-    of `key`. To run many networks, use `vmap` over keys. A zero batch remains zero. If the samples
-    of `x` are sharded over devices, the batch remains sharded, and the recorded statistics are
-    replicated on all devices.
+    a CPU, drawing weights takes most of the time. Therefore the time depends on the random
+    generator of `key`. To run many networks, use `vmap` over keys. A zero batch remains zero. If
+    the samples of `x` are sharded over devices, the batch remains sharded, and the recorded
+    statistics are replicated on all devices.
 
     Args:
       key: Random key of the weights.
-      x: The batch, samples in rows.
+      x: The batch, with samples in rows.
       depth: Number of layers, at least 1.
       width: Number of neurons of each layer.
       normalization: A function of an array (n, width): `jaxnorm.recenter`, `rescale` (about the
@@ -139,7 +139,7 @@ def random_network(
 
 
 def _chosen(layers: Sequence[int] | None, depth: int) -> tuple[int, ...]:
-    """The numbers of the layers to record, by default all.
+    """The numbers of the layers to record, by default all layers.
 
     The function raises an error unless the numbers ascend and lie in 1..depth.
     """

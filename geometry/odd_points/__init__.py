@@ -1,4 +1,4 @@
-"""Odd points: samples that a recentred ReLU network drives away from all other samples."""
+"""Odd points are samples that a recentered ReLU network drives away from all other samples."""
 
 from geometry.odd_points._invariance import (
     NextLayer as NextLayer,

@@ -1,10 +1,10 @@
-"""Theorems 13 and 14 of Nachum et al., on a batch that a recentred ReLU layer does not change.
+"""Theorems 13 and 14 of Nachum et al., on a batch that a recentered ReLU layer does not change.
 
-A layer recentres the batch and has Gaussian weights of variance 2α/width. He's initialization is α
-= 1. The theorems choose another α, which this module calls `gain`. With the chosen gain, both
-theorems hold for expected Gram matrices and expected squared norms. As printed, the theorems are
-about expected elements and expected norms, for which they are wrong. Sample 1 of the theorems is
-the first row of the batch. The functions `is_invariant` and `next_layer` gather sharded arrays.
+A layer recenters the batch and has Gaussian weights of variance 2α/width. He's initialization is α
+= 1. The theorems use a different α, which this module calls `gain`. With this gain, both theorems
+hold for expected Gram matrices and expected squared norms. As printed, the theorems are about
+expected elements and expected norms. In this form, the theorems are wrong. Sample 1 of the theorems
+is the first row of the batch. The functions `is_invariant` and `next_layer` gather sharded arrays.
 """
 
 import math
@@ -35,8 +35,8 @@ class NextLayer(NamedTuple):
     Attributes:
       radius: The distance R = ‖x₁ − ν‖ before the layer, where ν is the mean of the other samples.
       gain: The factor α = n²/((n − 1)² R²) in the variance of the weights.
-      gram: The expected Gram matrix after the layer. The last row and column are for ν, the others
-        for the n samples.
+      gram: The expected Gram matrix after the layer. The last row and column are for ν. The other
+        rows and columns are for the n samples.
     """
 
     radius: Float[Array, ""]
@@ -47,10 +47,10 @@ class NextLayer(NamedTuple):
 def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[Array, ""]:
     """Whether a Gram matrix belongs to an invariant representation, up to order and scale.
 
-    In Definition 12, the longest sample is orthogonal to all other samples, which are equal and n −
-    1 times shorter. After a division of the given Gram matrix by its largest element, each element
-    may differ from the Gram matrix of Definition 12 by at most `tolerance`. The result is false for
-    a Gram matrix of zeros.
+    In Definition 12, the longest sample is orthogonal to all other samples. The other samples are
+    equal, and n − 1 times shorter than the longest sample. After a division of the given Gram
+    matrix by its largest element, each element may differ from the Gram matrix of Definition 12 by
+    at most `tolerance`. The result is false for a Gram matrix of zeros.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -74,16 +74,16 @@ def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[
 
 
 def next_layer(x: Float[Array, "n d"]) -> NextLayer:
-    """Expectations about the batch after the layer of Theorem 14, whose gain depends on the batch.
+    """Expectations about the batch after the layer of Theorem 14.
 
-    The first sample must differ from the mean ν of the other samples; otherwise the Gram matrix is
-    NaN. Three expectations are exact: the squared norm 1 of the output for the first sample, the
-    squared norm 1/(n − 1)² of the output for ν, and their inner product 0. Items 1 to 3 of Theorem
-    14 print norms instead of the squared norms; see `expected_norm_factor`. Let R be the `radius`
-    of the result. Distances between the other samples do not grow if R ≥ n/(n − 1) (item 4). In an
-    invariant representation, R² is (n² − 2n + 2)/(n − 1)², which is too small for item 4. In an
-    invariant representation, a layer multiplies squared distances between the other samples,
-    relative to R², by the factor `cluster_growth`.
+    The gain of the layer depends on the batch. The first sample must differ from the mean ν of the
+    other samples; otherwise the Gram matrix is NaN. Three expectations are exact: the squared norm
+    1 of the output for the first sample, the squared norm 1/(n − 1)² of the output for ν, and their
+    inner product 0. Items 1 to 3 of Theorem 14 print norms instead of the squared norms; see
+    `expected_norm_factor`. Let R be the `radius` of the result. Distances between the other samples
+    do not grow if R ≥ n/(n − 1) (item 4). In an invariant representation, R² is (n² − 2n + 2)/(n −
+    1)², which is too small for item 4. In an invariant representation, a layer multiplies squared
+    distances between the other samples, relative to R², by the factor `cluster_growth`.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -121,8 +121,8 @@ def expected_entries(
 
     Raises:
       TypeError: `width` is not an `int`.
-      ValueError: `width` is below 1, or the number `gain` is negative. A negative element of an
-        array gives NaN instead.
+      ValueError: `width` is below 1, or `gain` is a negative number. A negative element of an array
+        gives NaN instead.
 
     Example:
       >>> print(expected_entries(jnp.array([[1.0], [-1.0]]), width=1).round(4))

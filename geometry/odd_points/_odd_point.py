@@ -1,4 +1,4 @@
-"""The odd point: the sample that a recentred ReLU network drives away from all other samples."""
+"""The odd point is the sample that a recentered ReLU network drives away from all other samples."""
 
 import math
 from typing import NamedTuple
@@ -90,7 +90,7 @@ def is_odd(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
 
 
 def invariant_representation(n: int, dims: int) -> Float[Array, "n dims"]:
-    """Definition 12 of Nachum et al.: a unit vector, and n − 1 copies of a shorter vector.
+    """The batch of Definition 12 of Nachum et al., a unit vector and n − 1 equal shorter vectors.
 
     The first sample is (1, 0, ...), and all other samples are (0, 1/(n − 1), 0, ...). A layer of
     recentering, Gaussian weights of variance 2 n²/((n² − 2n + 2) width) and ReLU does not change

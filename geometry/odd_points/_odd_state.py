@@ -75,7 +75,7 @@ def cluster_growth(n: int) -> float:
 
 @host_only("`mean_field_step` of a Gram matrix until it changes no more")
 def odd_state(n: int) -> OddState:
-    """The odd state of n samples at infinite width with ReLU: one odd sample and a cluster.
+    """The odd state of n samples at infinite width with ReLU, with one odd sample and a cluster.
 
     The odd state is stable. For large n, the norm ratio is about n − 1, the odd sample is almost
     orthogonal to the cluster, and the cluster has a spread of about 3π/n. The odd state is the
@@ -161,7 +161,7 @@ def _angle_after_relu(cosine: float) -> float:
 
 
 def _layer(n: int, state: OddState) -> OddState:
-    """The map of one layer: recentering, the arc-cosine kernel and a scaling.
+    """The state after one layer, with recentering, the arc-cosine kernel and a scaling.
 
     The Gram matrix is scaled so that all samples except the odd sample have norm 1.
     """

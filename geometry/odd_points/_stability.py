@@ -1,11 +1,11 @@
 """The odd state of layers with recentering and any activation, and its stability.
 
-A layer of infinite width recentres the batch, scales the preactivations to the root mean square
+A layer of infinite width recenters the batch, scales the preactivations to the root mean square
 `std`, and applies the activation. For ReLU, the result does not depend on `std`. If all samples
 except the odd sample are exchangeable, the Gram matrix has four different entries. Two entries are
-the variances of the odd sample and of another sample. Two entries are covariances, of the odd
-sample with another sample and of two other samples. Everything is computed on the host in double
-precision.
+the variances of the odd sample and of another sample. Two entries are the covariance of the odd
+sample with another sample, and the covariance of two other samples. Everything is computed on the
+host in double precision.
 """
 
 import math
@@ -70,14 +70,14 @@ class SpreadDistribution(NamedTuple):
 def odd_stability(
     n: int, activation: Activation, kinks: tuple[float, ...] = (), *, std: float = 1.0
 ) -> Stability | None:
-    """The state of an odd sample and a cluster of all other samples, and its stability.
+    """The state of an odd sample and a cluster of all other samples, and the state's stability.
 
     The result is None if no odd state exists. The function applies the map for 40 n layers to a
     batch in which one sample is n − 1.5 times as long as the other samples. Newton's method then
     finds the fixed point. If Newton's method does not converge, or the norms of the samples differ
     by less than 1 % at the fixed point, there is no odd state. For ReLU, the state is `odd_state`.
     Before the activation, the preactivations are scaled to the root mean square `std`. The option
-    `kinks` is as in `kernel_map`.
+    `kinks` has the same meaning as in `kernel_map`.
 
     Raises:
       ValueError: n is not an integer, or is below 5.
@@ -108,11 +108,12 @@ def odd_stability(
 def symmetric_stability(
     n: int, activation: Activation, kinks: tuple[float, ...] = (), *, std: float = 1.0
 ) -> Stability:
-    """The state with equal norms and angles, and its stability; for ReLU, see `recentred_angle`.
+    """The state with equal norms and angles, and the state's stability.
 
-    If the symmetric state is stable, a sample becomes odd only if its initial norm ratio exceeds a
-    threshold (for ReLU `escape_ratio`). If the symmetric state is unstable, some deviations grow,
-    however small they are. The options are the same as for `odd_stability`.
+    For the state with ReLU, see `recentred_angle`. If the symmetric state is stable, a sample
+    becomes odd only if its initial norm ratio exceeds a threshold (for ReLU `escape_ratio`). If the
+    symmetric state is unstable, some arbitrarily small deviations grow. The options are the same as
+    for `odd_stability`.
 
     Raises:
       ValueError: n is not an integer, or is below 5.
@@ -171,11 +172,11 @@ def spread_distribution(
     sample, each divided by the mean contribution. A layer adds ½ log g + (Var D − Var N)/(4 width)
     − c θ/κ′ and noise of variance Var(N − D)/(4 width) to log θ. For g, c and κ′, see
     `cluster_spread`. The stationary distribution of θ is a Gamma distribution. For ReLU and large
-    n, its shape is 1 + width/n, so the spread is close to 3π/n only if the width is much larger
-    than n. The result is None if `cluster_spread` is None or 0. For 30 samples, the measured
-    standard deviation of the spread was above the theory, by 3 % at width 300 and by 4 % at width
-    1,000. The standard errors of the two measurements are 1 %. The options are the same as for
-    `odd_stability`.
+    n, the shape of the distribution is 1 + width/n, so the spread is close to 3π/n only if the
+    width is much larger than n. The result is None if `cluster_spread` is None or 0. For 30
+    samples, the measured standard deviation of the spread was above the theory, by 3 % at width 300
+    and by 4 % at width 1,000. The standard errors of the two measurements are 1 %. The options are
+    the same as for `odd_stability`.
 
     Raises:
       ValueError: n or `width` is not an integer, n is below 5, or `width` is below 1.
@@ -266,7 +267,7 @@ def _programs(activation: Activation, kinks: tuple[float, ...]) -> _Programs:
 
 
 def _recentred(g: Float[Array, "4"], n: Any, std: Any) -> tuple[Array, Array]:
-    """The four entries for the recentred and rescaled batch, and the factor of the rescaling."""
+    """The four entries for the recentered and rescaled batch, and the factor of the rescaling."""
     odd, both, other, pair = g
     # `first`, `rest` and `mean` are the means of the odd sample's row of the Gram matrix, of any
     # other row, and of all elements.

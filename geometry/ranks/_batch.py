@@ -48,7 +48,7 @@ def effective_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
 
 
 def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
-    """Stable rank ‖x‖²_F / σ₁², in [1, rank], where σ₁ is the largest singular value.
+    """The stable rank ‖x‖²_F / σ₁², in [1, rank], where σ₁ is the largest singular value.
 
     The definition is by Rudelson and Vershynin (2007). The stable rank is at most `effective_rank`,
     because Σσ⁴ ≤ σ₁² Σσ². A batch of zeros has stable rank 0. The gradient is finite even if
@@ -63,10 +63,11 @@ def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
 
 
 def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
-    """log(tr(G)/n) − log(det(G))/n of a Gram matrix G; 0 for orthogonal samples of equal length.
+    """The isometry gap log(tr(G)/n) − log(det(G))/n of a Gram matrix G.
 
-    The gap is defined by Joudaki et al. (2023). The gap is ∞ if the samples are linearly dependent
-    up to rounding, and NaN for a Gram matrix of zeros.
+    The gap is defined by Joudaki et al. (2023). The gap is 0 for orthogonal samples of equal
+    length. The gap is ∞ if the samples are linearly dependent up to rounding, and NaN for a Gram
+    matrix of zeros.
 
     Example:
       >>> print(isometry_gap(3 * jnp.eye(4)))
@@ -80,7 +81,7 @@ def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
 
 
 def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
-    """The distance of a Gram matrix G to orthogonality: ‖G/tr(G) − I/n‖_F, in [0, √(1 − 1/n)].
+    """The orthogonality gap ‖G/tr(G) − I/n‖_F of a Gram matrix G, in [0, √(1 − 1/n)].
 
     The gap is 0 for orthogonal samples of one length. Rescaling makes the orthogonality gap small
     in deep linear networks, Daneshmand et al. (2021). The gradient at gap 0 is zero. A Gram matrix

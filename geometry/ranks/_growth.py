@@ -64,7 +64,7 @@ def rows_needed(
 def _grow(
     key: Key[Array, ""], u: Float[Array, "n d"], *, max_rows: int
 ) -> tuple[Int[Array, ""], Int[Array, ""]]:
-    """`rows_needed` of samples `u` of norm 1 or 0."""
+    """The result of `rows_needed` for samples `u` of norm 1 or 0."""
     n, dims = u.shape
     tolerance = 64 * n * float(jnp.finfo(u.dtype).eps)
 
@@ -96,7 +96,7 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
     The result is true if and only if three conditions hold. No sample is zero, no two samples have
     the same direction, and the directions of the antiparallel pairs are linearly independent. The
     third condition is needed because ReLU(s) − ReLU(−s) = s. Corollary 4 requires that no two
-    samples of x are collinear; instead, no two samples of the recentred batch should be collinear.
+    samples of x are collinear; instead, no two samples of the recentered batch should be collinear.
     An angle between two samples below 64 ε counts as zero. Under `jit`, the result for samples with
     a NaN has no meaning.
 
@@ -182,8 +182,8 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
     """A lower bound on P(rank n) for ⌊α n/γ⌋ neurons: Equations 7a and 7b of Theorem 3.
 
     For γ > 0, the bound of Equation 7a is 1 − exp(−n [(α/γ) log(1/α) + (α/γ − 1) log((α − γ)/(1 −
-    γ))]). For γ = 0, the bound of Equation 7b is 1 − exp(−n (α − 1 − log α)), which holds for all
-    γ. The number γ is the smallest probability of a cell. The bound holds for α > 1; the paper
+    γ))]). For γ = 0, the bound of Equation 7b is 1 − exp(−n (α − 1 − log α)). This bound holds for
+    all γ. The number γ is the smallest probability of a cell. The bound holds for α > 1; the paper
     requires α ≥ 2. `rank_tail_bound` is never above `rank_tail`, and runs on the host.
 
     Raises:
@@ -207,10 +207,11 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
 def rank_tail(n: int, gamma: float, rows: int) -> float:
     """A lower bound on P(rank n) for `rows` neurons.
 
-    The bound is the probability of at least n successes in `rows` trials, each of probability γ,
-    the smallest probability of a cell. The bound `rank_tail` is sharper than Equation 7a, which is
-    Chernoff's bound of the same probability. For n ≥ 2, the bound holds even with 2γ in place of γ,
-    by `full_rank_probability`. `rank_tail` runs on the host.
+    The bound is the probability of at least n successes in `rows` trials with the success
+    probability γ. The number γ is the smallest probability of a cell. The bound `rank_tail` is
+    sharper than Equation 7a, which is Chernoff's bound of the same probability. For n ≥ 2, the
+    bound holds even with 2γ in place of γ, by `full_rank_probability`. `rank_tail` runs on the
+    host.
 
     Raises:
       ValueError: n or rows is not an integer or is below 1, or γ is not in [0, 1].

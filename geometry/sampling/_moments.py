@@ -1,4 +1,4 @@
-"""Moments of one chunk of draws."""
+"""Computes the moments of one chunk of draws."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float

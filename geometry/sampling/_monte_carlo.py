@@ -1,9 +1,9 @@
 """Monte Carlo estimates with their standard errors.
 
 A draw is a function of a key, and possibly of parameters. Draw i has the key `fold_in(key, i)`.
-Therefore, up to rounding, results do not depend on the devices or on `batch_size`, which only
-decides how much memory is needed. The program is compiled again if the function object `draw`, the
-shapes of the parameters or the number of draws in memory change.
+Therefore, up to rounding, results do not depend on the devices or on `batch_size`. Only the memory
+that is needed depends on `batch_size`. The program is compiled again if the function object `draw`,
+the shapes of the parameters or the number of draws in memory change.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -49,8 +49,8 @@ def monte_carlo(
     """The mean of `draw(key)` over independent keys, and the standard error of the mean.
 
     The moments of batches and devices are merged as in Chan, Golub and LeVeque (1979). If draws are
-    Boolean, the mean is the rate of the event. If `monte_carlo` is traced, it runs on the devices
-    of its caller.
+    Boolean, the mean is the rate of the event. If `monte_carlo` is traced, the draws are computed
+    on the devices of the caller.
 
     Args:
       draw: Any function of a key. The result of `draw` may have any shape, and may be Boolean or an
@@ -66,7 +66,7 @@ def monte_carlo(
       devices: The devices that share the draws. The default is the devices of the mesh that
         `jax.set_mesh` has set, or else all devices of all hosts. Without a mesh, the default on
         CPUs is one device of each process, because the CPU devices of a process share its cores.
-        Several CPU devices can wait for each other for ever if `draw` calls LAPACK, such as
+        Several CPU devices can wait for each other forever if `draw` calls LAPACK, such as
         `jnp.linalg.svd`, and the process has no more cores than devices. If the environment
         variable `NPROC` is twice the number of devices, the devices do not wait.
       target_stderr: If every standard error is at most `target_stderr`, drawing stops before
@@ -79,7 +79,7 @@ def monte_carlo(
       ValueError: `samples` is below 2, or `batch_size` is below 1. `draws_per_key` does not divide
         `samples`, or is not the number of draws that `draw` returns. `target_stderr` is not
         positive, or is given although the key or a parameter is traced. There are several
-        `devices`, but `jax.set_mesh` has set a mesh with another number of devices.
+        `devices`, but `jax.set_mesh` has set a mesh with a different number of devices.
 
     Example:
       >>> import jax

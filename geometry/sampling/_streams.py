@@ -151,7 +151,7 @@ def default_devices() -> list[Any]:
     """All devices of all hosts, or one device of each process if the devices are CPUs.
 
     The CPU devices of a process share its cores, so several devices are not faster than one.
-    Several devices can even wait for each other for ever, if each device calls LAPACK in a loop and
+    Several devices can even wait for each other forever, if each device calls LAPACK in a loop and
     the process has no more cores than devices (JAX 0.10.2 and 0.12.0).
     """
     devices = jax.devices()
@@ -224,7 +224,7 @@ def _on_device(
     stop: Array,
     state: CentralMoments,
 ) -> CentralMoments:
-    """The state of one device after its chunks.
+    """The moments that one device computes from its chunks of draws.
 
     With n devices, chunk k is computed by device k mod n.
     """

@@ -1,4 +1,4 @@
-"""The recentering tree: its layers, its Gram matrix at any depth, and its infinite-depth limit."""
+"""The recentering tree, with its layers, its Gram matrix at any depth, and its limit."""
 
 from geometry.tree._limits import (
     EndBounds as EndBounds,

@@ -16,7 +16,7 @@ _LOWEST = -(2**30)
 
 
 class FloatExp(NamedTuple):
-    """The value mantissa · 2**exponent."""
+    """A number or an array of numbers with the value mantissa · 2**exponent."""
 
     mantissa: Float[Array, "*shape"]
     exponent: Int[Array, "*ones"]

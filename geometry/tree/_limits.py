@@ -1,4 +1,4 @@
-"""The limit of the recentering tree: Theorems 10 and 11 of Nachum et al., and sharper constants.
+"""Limits of the recentering tree, by Theorems 10 and 11 of Nachum et al. with sharper constants.
 
 A neuron is stable if it takes at most three values on the batch. All neurons that descend from a
 stable neuron are stable. In the limit of infinite depth, the largest and the smallest sample (the
@@ -45,7 +45,7 @@ class EndBounds(NamedTuple):
 
 
 def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
-    """A depth from which all neurons of the tree are stable: Theorem 10 with an explicit bound.
+    """A depth from which all neurons of the tree are stable, an explicit bound for Theorem 10.
 
     The depth is (n − 3) (3 + 2 max(0, log(R (n − 3) / 2D)) / log(n / (n − 3))), where R is the
     range of the n samples. D is the smallest gap between neighbors among the n − 2 samples that

@@ -97,7 +97,7 @@ def layer(x: Float[Array, " n"], state: State) -> State:
 
 
 def gram(x: Float[Array, " n"], state: State) -> FloatExp:
-    """The Gram matrix, multiplied by n**(2 depth)."""
+    """The Gram matrix of the tree in the given state, multiplied by n**(2 depth)."""
     slots, i = state.slots, _index(len(x))
     rows, (_, top) = _heights(x, slots), _mean_and_top(x, slots)
     rows = jnp.where(slots.falling[:, None] == 1, top[:, None] - rows, rows)
@@ -231,11 +231,11 @@ def _index(n: int) -> Int[Array, " n"]:
 
 
 def _last_so_far(marked: Array) -> Int[Array, " n"]:
-    """For each i, the last marked index of at most i; −1 if there is none."""
+    """For each i, the last marked index that is at most i; −1 if there is none."""
     return jax.lax.cummax(jnp.where(marked, _index(len(marked)), -1))
 
 
 def _next(marked: Array) -> Int[Array, " n"]:
-    """For each i, the first marked index of at least i; the length n if there is none."""
+    """For each i, the first marked index that is at least i; the length n if there is none."""
     n = len(marked)
     return jax.lax.cummin(jnp.where(marked, _index(n), n), reverse=True)

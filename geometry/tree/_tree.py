@@ -89,8 +89,8 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
     zero from depth 1 on. The result is computed in at least float32.
 
     Run `tree_gram` on a CPU: each layer consists of tens of small kernels, so a TPU or GPU would
-    spend most of the time on launching them. If samples are sharded over Explicit mesh axes, they
-    are gathered.
+    spend most of the time on launching kernels. If samples are sharded over Explicit mesh axes,
+    they are gathered.
 
     Args:
       x: One number or several numbers for each sample, in any order and possibly repeated.

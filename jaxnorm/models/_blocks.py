@@ -60,7 +60,7 @@ def stages(
 
 
 class PreActBlock(nnx.Module):
-    """Normalization, ReLU and a 3×3 convolution, twice, with a shortcut (He et al., 2016b).
+    """A block with a shortcut and twice normalization, ReLU and 3×3 convolution (He et al., 2016b).
 
     If the shape changes, the shortcut is a 1×1 convolution of the block's input before
     normalization.
@@ -83,7 +83,7 @@ class PreActBlock(nnx.Module):
 
 
 class PreActBottleneck(nnx.Module):
-    """Normalization, ReLU and a convolution, three times, with a shortcut (He et al., 2016b).
+    """A block with a shortcut and three times normalization, ReLU, convolution (He et al., 2016b).
 
     The kernels of the bottleneck are 1×1, 3×3 and 1×1. The first 1×1 convolution has the stride. If
     the shape changes, the shortcut is a 1×1 convolution of the block's input before normalization.
@@ -123,8 +123,8 @@ class Projection(nnx.Module):
 class Identity(nnx.Module):
     """A shortcut without parameters (option A of He et al., 2016a).
 
-    The shortcut takes every `stride`-th pixel. The missing channels are zeros, half of them before
-    the channels of the input and half of them after.
+    The shortcut takes every `stride`-th pixel. The missing channels are zeros. Half of the zeros
+    are before the channels of the input, and half are after.
     """
 
     def __init__(self, channels: int, width: int, *, stride: int):

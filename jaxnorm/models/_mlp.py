@@ -24,8 +24,8 @@ class MLP(nnx.Module):
       widths: The number of units of each hidden layer.
       classes: The number of outputs.
       norm: The constructor of the normalization, called as `norm(num_features, rngs=rngs)`.
-      activation_first: Whether to normalize after the ReLU instead of before it. The paper's text,
-        "layers with ReLU activations [...] A BN/unitization layer follows each", allows both
+      activation_first: Whether to normalize after the ReLU instead of before the ReLU. The paper's
+        text, "layers with ReLU activations [...] A BN/unitization layer follows each", allows both
         orders.
       rngs: Keys for the initializers.
 

@@ -43,7 +43,7 @@ class ResNet(nnx.Module):
       depth: 18, 34, 50, 101 or 152.
       classes: The number of outputs.
       pre_activation: Whether normalization and ReLU are before each convolution instead of after
-        it.
+        each convolution.
       norm: The constructor of the normalization, called as `norm(num_features, rngs=rngs)`.
       rngs: Keys for the initializers.
 

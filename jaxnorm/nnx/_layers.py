@@ -133,7 +133,7 @@ class RunningNorm(Affine):
             self.update_running_average = update_running_average
 
     def _modes(self, use: bool | None, update: bool | None) -> tuple[bool, bool]:
-        """Whether a call uses the running statistics, and whether the call updates them."""
+        """Whether `__call__` uses the running statistics, and whether `__call__` updates them."""
         use = self.use_running_average if use is None else use
         if use is None:
             raise ValueError(
@@ -250,8 +250,8 @@ class UnitizedBatchNorm(RunningNorm):
     """A unitized batch norm layer with learned `alpha`, `scale` and `bias` and running statistics.
 
     Args:
-      alpha_init: The initializer of alpha, which has one number for each channel. The default is 0,
-        which makes the layer equal to batch norm.
+      alpha_init: The initializer of alpha. The parameter alpha has one number for each channel. The
+        default is 0, which makes the layer equal to batch norm.
       alpha_metadata: Metadata of alpha's variable.
       pixels: The constant n in line 9 of Algorithm 2; by default the number of pixels of the input,
         or 1 with `per_pixel`.

@@ -35,7 +35,7 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
     Args:
       loss: A function of a model in training mode and a batch; its result is a mean over the
         samples of the batch. `loss` must call every batch norm exactly once. Random numbers of the
-        model, such as dropout masks, are the same for every microbatch of a call.
+        model, such as dropout masks, are the same for all microbatches of a batch.
       microbatches: The number of parts, each with the same number of consecutive samples.
 
     Returns:

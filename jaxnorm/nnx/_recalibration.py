@@ -50,7 +50,7 @@ def recalibrate(
       model: A model with at least one batch norm.
       batches: The batches of inputs of the model. In every layer, the weight of a batch is the
         number of its unmasked elements. The model is compiled once for each shape of a batch.
-      call: A function of the model and a batch that calls the model.
+      call: A function `call(model, batch)` that calls the model on the inputs in the batch.
 
     Raises:
       TypeError: `batches` is a single array, or a batch consists of several arrays and no `call` is
@@ -94,7 +94,7 @@ def recalibrate(
 def _last_statistics(
     call: Callable[[nnx.Module, Any], Any], graph: Any, state: Any, batch: Any
 ) -> tuple[list[BatchStatistics], Any]:
-    """Statistics and counts of the batch norms' last calls, and the state that changed."""
+    """The statistics and the counts of each batch norm's last inputs, and the changed state."""
     model = nnx.merge(graph, state, copy=True)
     norms: list[Any] = batch_norms(model)
     counts = [jnp.zeros_like(norm.mean[...], jnp.float32) for norm in norms]

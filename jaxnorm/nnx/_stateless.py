@@ -126,10 +126,10 @@ class Unitization(Stateless):
     scale to √features.
 
     Args:
-      alpha_init: The initializer of alpha, which has one number for each feature. The default is
-        1, which gives unit vectors, up to the `eps` of `unitize`.
-      transform: `unitize` (Equation 10, the default) or `unitize_bounded` (Equation 9), whose
-        outputs are bounded for alpha in (0, 1].
+      alpha_init: The initializer of alpha. The parameter alpha has one number for each feature. The
+        default is 1, which gives unit vectors, up to the `eps` of `unitize`.
+      transform: `unitize` (Equation 10, the default) or `unitize_bounded` (Equation 9). The outputs
+        of `unitize_bounded` are bounded for alpha in (0, 1].
 
     All other arguments are the same as for `DyT`.
 

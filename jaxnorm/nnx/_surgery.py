@@ -144,7 +144,7 @@ def _replacement(
 
 
 def _check_call(layer: Any, name: str, *kinds: type[Any]) -> None:
-    """Raise `TypeError` if the class of `layer` has another `__call__` than the classes `kinds`.
+    """Raise `TypeError` if the class of `layer` has a `__call__` that none of the `kinds` has.
 
     A subclass with its own `__call__`, for example `nnx.LoRALinear`, computes a different function.
     """

@@ -34,12 +34,12 @@ def emd_critic(
     The critic is the network of appendix B.1. The critic has 3×3 convolutions of 64, 64, 128 and
     128 channels with strides 2, 1, 2 and 1. ReLU follows each convolution. A dense layer and a
     sigmoid follow the convolutions. Weights have He initialization. Every step changes the
-    parameters along the gradient on a minibatch, and clips them to ±`clip`. The paper names no
-    optimizer. `emd_critic` uses RMSProp, which is usual for Wasserstein GANs.
+    parameters along the gradient on a minibatch, and clips the parameters to ±`clip`. The paper
+    names no optimizer. `emd_critic` uses RMSProp, which is usual for Wasserstein GANs.
 
     The result is not an estimate of the distance. The sigmoid keeps the result in (−1, 1) for any
-    distance. The clipped weights limit the critic's Lipschitz constant to an unknown largest value,
-    which the trained critic does not attain. For the 16 pairs of distributions that
+    distance. The clipped weights limit the critic's Lipschitz constant to an unknown largest value.
+    The trained critic does not attain this value. For the 16 pairs of distributions that
     `scripts/shift_estimators.py` measures, the result is far too small: 10⁻⁷ to 2 · 10⁻⁶ times the
     distance of the pair. `emd_lower_bound` has the same arguments except `clip`, and its result is
     a lower bound of the distance.

@@ -59,7 +59,7 @@ def certified_upper_bound(
     outputs equals the bias at both times of training, √2 M is also a bound.
 
     Args:
-      bounds: The bounds of the layer, which must not change between the two times of training.
+      bounds: The bounds of the layer. The layer must not change between the two times of training.
       distance: W₁ of the inputs; by default the bound holds for any inputs.
 
     Example:

@@ -82,7 +82,7 @@ def prune(
     callback: Callable[[int, Pruned], object] = lambda step, pruned: None,
     checkpoint_dir: Path | str | None = None,
 ) -> Pruned:
-    """Make a network smaller in steps: score channels, remove channels, recalibrate, fine-tune.
+    """Make a network smaller in steps that score and remove channels, recalibrate and fine-tune.
 
     `prune` runs on the host, because a removal changes the shapes of arrays. Each step scores the
     channels of the network that the previous step returned. The arrays of `params` are not changed.
@@ -151,17 +151,17 @@ def prune(
     Raises:
       TypeError: `ratios` is not a sequence of numbers, `budget` is neither a number nor a sequence
         of numbers, or a given function does not take the arguments that it would get.
-      ValueError: `apply` runs the network in training mode: it computes new running statistics
-        but does not return them. Neither `ratios` nor `budget` is given, or both are.
-        The `ratios` are not ascending or do not lie in (0, 1). The budgets are not descending, are
-        not positive, or are less than the cost of the network with the fewest channels. `cost` or
-        `batch_sizes` is given with `ratios`. No channel can be removed, or the last ratio or budget
-        removes no channel. A name of `exclude` or `round_to` matches no layer with channels that
-        can be removed. A score is NaN, or a group does not have one score for each channel. `apply`
-        cannot be traced. Without `resize`, `apply` does not take its widths from `params`, or
-        computes another function at the smaller widths. `repair`, `recalibrate` or `fine_tune`
-        returns a tree of other shapes. `checkpoint_dir` contains a checkpoint of another network or
-        of other ratios or budgets.
+      ValueError: `apply` runs the network in training mode: it computes new running statistics but
+        does not return them. Neither `ratios` nor `budget` is given, or both are. The `ratios` are
+        not ascending or do not lie in (0, 1). The budgets are not descending, are not positive, or
+        are less than the cost of the network with the fewest channels. `cost` or `batch_sizes` is
+        given with `ratios`. No channel can be removed, or the last ratio or budget removes no
+        channel. A name of `exclude` or `round_to` matches no layer with channels that can be
+        removed. A score is NaN, or a group does not have one score for each channel. `apply` cannot
+        be traced. Without `resize`, `apply` does not take its widths from `params`, or computes a
+        different function at the smaller widths. `repair`, `recalibrate` or `fine_tune` returns a
+        tree of other shapes. `checkpoint_dir` contains a checkpoint of a different network, or of
+        different ratios or budgets.
 
     Example:
       >>> import jax
@@ -289,7 +289,7 @@ def _check_functions(
 def _groups(
     apply: Apply, params: Tree, inputs: Tree, exclude: Sequence[str], resize: bool
 ) -> tuple[ChannelGroup, ...]:
-    """The groups to prune.
+    """The groups of channels that can be pruned.
 
     If no group can be pruned, the function raises an error that gives the reasons.
     """

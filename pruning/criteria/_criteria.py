@@ -5,11 +5,11 @@ By the criteria of Table 2, the filters with the smallest scores are pruned firs
 Filters are the rows of a matrix, `(filters, dims)`. Scores are in at least float32 for any dtype of
 the filters, because in bfloat16 many filters of a layer would have equal scores. The gradient of a
 vector's length is zero at the zero vector, so all gradients are finite. This module compiles
-functions with loops by `jit`, because JAX would otherwise compile each loop at every call outside
-`jit`. If all criteria of a layer are computed under one `jit`, the filters' Gram product is
-computed only once. If a weight of a layer is not finite, all scores by `fermat`, `gm` and
-`repr_score` are NaN. If a weight of a filter is not finite, the scores of the filter by `l1_norm`
-and `l2_norm` are not finite.
+functions with loops by `jit`, because JAX would otherwise compile each loop whenever a function is
+called outside `jit`. If all criteria of a layer are computed under one `jit`, the filters' Gram
+product is computed only once. If a weight of a layer is not finite, all scores by `fermat`, `gm`
+and `repr_score` are NaN. If a weight of a filter is not finite, the scores of the filter by
+`l1_norm` and `l2_norm` are not finite.
 """
 
 from collections.abc import Callable

@@ -32,10 +32,10 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
     The norms l1 and l2 are first divided by their means. Theorem 1 bounds the variances of l1/l2
     and l2/l1 by 1/dims. The direction of a filter is independent of its length, so E (l1/l2)^j = E
     l1^j / E l2^j. Therefore Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1, where CV₁ and CV₂ are the
-    coefficients of variation of l1 and l2. Var(l2/l1) needs moments of negative order of l1, which
-    are integrals with an accuracy of about 12 digits. The variances of l1/l2 and l2/l1 are below
-    their limit for large dims, (π − 3)/(2 dims). The limit is fifteen times smaller than the bound
-    (π − 1)/(2 dims) in the proof of Theorem 1.
+    coefficients of variation of l1 and l2. Var(l2/l1) needs moments of negative order of l1. These
+    moments are integrals with an accuracy of about 12 digits. The variances of l1/l2 and l2/l1 are
+    below their limit for large dims, (π − 3)/(2 dims). The limit is fifteen times smaller than the
+    bound (π − 1)/(2 dims) in the proof of Theorem 1.
 
     Example:
       >>> [f"{9 * variance:.5f}" for variance in l1_l2_ratio_variance(9)]

@@ -78,8 +78,8 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
 def ks_bound(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Float[Array, ""]:
     """A 95 % upper confidence bound on the distance of the distribution of weights to N(0, scale²).
 
-    For n weights with the `ks_distance` D, the bound is D + √(log(2/0.05)/2n), which follows from
-    the bound of Dvoretzky, Kiefer, Wolfowitz and Massart by the triangle inequality. The bound
+    For n weights with the `ks_distance` D, the bound is D + √(log(2/0.05)/2n). This formula follows
+    from the bound of Dvoretzky, Kiefer, Wolfowitz and Massart by the triangle inequality. The bound
     holds for any distribution of weights and any n, even if the scale is estimated from the data.
     If `scale` is not given, data that are all zero give NaN.
     """

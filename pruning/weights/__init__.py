@@ -1,8 +1,8 @@
 """Reads weights of trained networks from the files of six libraries into Flax's layout.
 
 No file can run code, because the reader of pickles calls only functions that make tensors and plain
-containers. If a file is truncated or corrupt, or declares more data than it contains, reading it
-raises `WeightsError`.
+containers. If a file is truncated or corrupt, or declares more data than it contains, reading the
+file raises `WeightsError`.
 """
 
 from pruning.weights._limits import WeightsError as WeightsError

@@ -37,7 +37,7 @@ class Function:
 class Interpreter:
     """Reads pickles of at most `max_bytes` bytes in at most `steps` steps.
 
-    Each opcode is a step. A call takes another step for each argument and each element of an
+    Each opcode is a step. A call takes one more step for each argument and for each element of an
     argument.
     """
 

@@ -381,10 +381,10 @@ class UnionFind:
 
         Equal elements are required if no parameters make `value` zero. If `weight` is true, `value`
         is a weight, and a product sums over its axis with these ids. A weight may be computed from
-        several parameters, for example as their sum, which unites their ids. At the first product
-        with the weight, no ids of activations are united with the ids of the weight yet. Therefore,
-        at this product, all axes with these ids are axes of parameters, and `incoming` lists all of
-        them.
+        several parameters, for example as their sum. The sum unites the ids of the parameters. At
+        the first product with the weight, no ids of activations are united with the ids of the
+        weight yet. Therefore, at this product, all axes with these ids are axes of parameters, and
+        `incoming` lists all of them.
         """
         parameters = value.uniform if value.zero is None else value.zero
         if not weight:

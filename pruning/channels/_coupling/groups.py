@@ -66,7 +66,7 @@ class FixedChannels(NamedTuple):
     """Channels that cannot be removed.
 
     Attributes:
-      primitive: The primitive that may compute another result if the channels are removed, or
+      primitive: The primitive that may compute a different result if the channels are removed, or
         `input` or `output` for channels of inputs or outputs.
       paths: The paths of the arrays that have the channels.
       line: The line of the model's code that calls the primitive. For the primitives `input` and
@@ -99,7 +99,7 @@ def _of_variable(path: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def parameters_of(params: Tree, groups: Sequence[ChannelGroup]) -> Parameters:
-    """The paths and shapes of `params`; raise an error if a group was read from another tree.
+    """The paths and shapes of `params`; raise an error if a group was read from a different tree.
 
     Raises:
       TypeError: An element of `groups` is not a `ChannelGroup`.

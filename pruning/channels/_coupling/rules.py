@@ -263,7 +263,8 @@ RULES: dict[Primitive | str, Rule] = {
 }
 """The rows of the table.
 
-The key is the primitive, or its name if it has no public name in every version of JAX.
+The key is the primitive, or the primitive's name if not every version of JAX has a public name for
+the primitive.
 """
 
 

@@ -3,7 +3,7 @@
 A call is an equation that only runs another program, such as `jit`, `jax.checkpoint` or a function
 with a custom derivative rule. The called program is a parameter of the equation. With the flags
 `jax_custom_jvp3`, `jax_custom_vjp3` and `jax_remat3`, JAX 0.12 writes `jax.checkpoint` and custom
-derivative rules as a `HiPrim`, whose method `expand` returns the program.
+derivative rules as a `HiPrim`. The method `expand` of a `HiPrim` returns the program.
 """
 
 from collections.abc import Callable, Mapping, Sequence

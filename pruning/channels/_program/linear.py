@@ -2,7 +2,7 @@
 
 In each group, the outputs are the matrix product of the inputs and the kernel. The shapes are
 (groups, rows, outputs) for the outputs, (groups, rows, inputs) for the inputs, and (groups, inputs,
-outputs) for the kernel's matrix. The matrix has the elements of the kernel in another order.
+outputs) for the kernel's matrix. The matrix has the elements of the kernel in a different order.
 Padding, strides, dilation and grouping are applied to the inputs before the product.
 """
 
@@ -113,7 +113,7 @@ Linear = Product | Convolution
 
 
 def convolution_of(eqn: Equation, side: int) -> Linear | None:
-    """A convolution as matrix products.
+    """The equation of a convolution, written as matrix products.
 
     The result is None if the convolution has batch groups, or if operand `side` is not the kernel
     of the convolution.
@@ -133,7 +133,7 @@ def convolution_of(eqn: Equation, side: int) -> Linear | None:
 
 
 def product_of(eqn: Equation, side: int) -> Linear:
-    """A `dot_general` as matrix products with the kernel."""
+    """The equation of a `dot_general`, written as matrix products with the kernel."""
     contracted, batch = eqn.params["dimension_numbers"]
     free = [
         tuple(k for k in range(len(shape_of(v))) if k not in (*contracted[i], *batch[i]))

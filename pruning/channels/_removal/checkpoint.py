@@ -39,7 +39,7 @@ Indices = Mapping[str, Mapping[int, Sequence[int]]]
 
 
 class Pruned(NamedTuple):
-    """A pruned network: the arrays, the function that runs it, and the kept channels.
+    """A pruned network, with its arrays, the function that runs the network, and the kept channels.
 
     A `Pruned` is a pytree with the leaves of `params`, so `jax.jit`, `jax.grad` and optimizers
     accept it.
@@ -239,7 +239,7 @@ def _read_group(written: Notes, parameters: Parameters) -> tuple[ChannelGroup, n
 
 
 def _groups_of(metadata: Notes) -> list[Notes]:
-    """The groups of a checkpoint.
+    """The groups in the metadata of a checkpoint.
 
     A checkpoint of version 0.1 has kept indices instead of groups. From the kept indices, this
     function makes one group for each axis that was cut.

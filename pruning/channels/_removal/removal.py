@@ -32,7 +32,7 @@ OTHER_STATE = "for another optimizer, make a new state of the smaller tree by th
 
 
 def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
-    """Remove channels from `params`: cut every array along every coupled axis.
+    """Remove channels from `params` by cutting every array along every coupled axis.
 
     If the model has the same program at the smaller widths, the outputs with the smaller tree are
     equal, up to rounding, to the outputs with the tree that `mask_channels` returns.

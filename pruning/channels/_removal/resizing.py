@@ -243,7 +243,7 @@ class Resizing:
         return evaluate_equation(eqn, trim_broadcast(eqn, operands, tuple(shape)))[0]
 
     def removed_sum(self, eqn: Equation, value: Sized) -> Leaf:
-        """The sum of the terms of removed channels, which the sum over remaining channels lacks.
+        """The part of a sum that comes from removed channels, and that the smaller sum lacks.
 
         Removed channels that are not zero have one common value.
         """

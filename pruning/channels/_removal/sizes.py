@@ -72,7 +72,7 @@ class Sizes:
         return ~removed[np.where(roots < removed.size, roots, FREE)]
 
     def tables(self, eqn: Equation, arrays: Sequence[Leaf], values: Values) -> list[Leaf]:
-        """The operands of an equation.
+        """The operands of an equation for the smaller network.
 
         If the equation is elementwise, its constants are cut to the remaining channels.
         """

@@ -27,7 +27,7 @@ class Gain(NamedTuple):
       kernel: The kernel of the outputs, or None if the array is computed from parameters.
       array: The array itself, if it is computed from parameters. For the outputs of a kernel,
         `array` has the factors that multiplied the outputs, in the shape of the outputs.
-      deviation: The value of `array` without the running standard deviations by which it was
+      deviation: The value of `array` without the running standard deviations by which `array` was
         divided. For a batch norm, `deviation` is the gain times the running standard deviation.
       before: The parameters that were added to the outputs, or subtracted from them, before the
         first factor.

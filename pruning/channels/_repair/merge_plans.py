@@ -1,4 +1,4 @@
-"""Makes plans: a plan is a matrix with the share of each channel that each kept channel gets."""
+"""Makes plans, which are matrices with the share of each channel that each kept channel gets."""
 
 from collections.abc import Callable
 

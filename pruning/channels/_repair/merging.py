@@ -71,7 +71,7 @@ def merge_channels(
 
     Raises:
       ValueError: An operation without a kernel, such as a norm or a product of queries with keys,
-        sums over channels of which some are removed. A constant or random bits vary along removed
+        sums over a group that has removed channels. A constant or random bits vary along removed
         channels. A kernel with removed inputs is computed from other parameters, is read more than
         once, or is read inside a loop, a branch or a `shard_map`. Filters are not finite. A plan
         has a wrong shape, negative or infinite numbers, or a row or a column of zeros. The groups

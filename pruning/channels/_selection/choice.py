@@ -58,7 +58,7 @@ def channel_scores(
 
     Raises:
       TypeError: A kernel has an integer dtype, or `params` has shapes instead of arrays.
-      ValueError: Groups were read from another tree.
+      ValueError: Groups were read from a tree other than `params`.
 
     Example:
       >>> from pruning import coupled_channels
@@ -151,7 +151,7 @@ def mean_scores(
 def select_layerwise(
     scores: Scores, *, ratio: int | float, min_channels: int = 1, round_to: int | Sequence[int] = 1
 ) -> Masks:
-    """Choose the channels to keep; of n channels in a group, ⌊ratio · n⌋ lowest-scored are removed.
+    """Choose channels to keep: a group of n channels loses the ⌊ratio · n⌋ with the lowest scores.
 
     `select_layerwise` runs on the host, because the masks determine the shapes of the smaller
     arrays. Inside `jit`, use `pruning.ranking.lowest` instead.
@@ -188,7 +188,7 @@ def select_globally(
     round_to: int | Sequence[int] = 1,
     normalize: bool = True,
 ) -> Masks:
-    """Choose the channels to keep; of all n channels, the ⌊ratio · n⌋ lowest-scored are removed.
+    """Choose channels to keep: the n channels of all groups lose the ⌊ratio · n⌋ lowest-scored.
 
     `select_globally` runs on the host. Inside `jit`, use `pruning.ranking.lowest` on the scores of
     all groups together. By default, the scores of each group are first divided by the mean of their

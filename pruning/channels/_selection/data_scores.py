@@ -87,7 +87,7 @@ def _check_loss(loss: Callable[[Tree, Tree], Array], params: Tree, batch: Tree) 
 def wanda_scores(
     params: Tree, groups: Sequence[ChannelGroup], *, apply: Apply, inputs: Sequence[Tree]
 ) -> list[Float[Array, " _"]]:
-    """Score a channel by the weights that read it, times the norm of its values: Σ |w| ‖x‖₂.
+    """Score a channel by Σ |w| ‖x‖₂, the weights that read the channel times norms of its values.
 
     In the formula, x are the values that the weight w multiplies, for all samples of `inputs`.
     Wanda scores a weight by |w| ‖x‖₂, Sun et al. (2024). The sum runs over the weights of later

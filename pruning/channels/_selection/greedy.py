@@ -31,7 +31,7 @@ def reconstruction_scores(
     batches: Batches,
     ridge: int | float = 1e-4,
 ) -> list[Float[Array, " _"]]:
-    """Score a channel by the error of the next layers after a greedy algorithm has removed it.
+    """Score a channel by the error of the next layers after a greedy algorithm removed the channel.
 
     The algorithm removes one channel of a group at a time, and chooses the channel that increases
     the error E least. The error is E = min (Σ ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖², where the minimum
@@ -88,10 +88,11 @@ def swap_channels(
     """Exchange kept and removed channels until no exchange lowers the error of the next layers.
 
     The error is E of `reconstruction_scores`, with kernels fitted by least squares. In each group,
-    the function tries each kept channel in turn, and swaps it with the removed channel that lowers
-    the error most. If no swap lowers the error, the kept channel remains. The number of kept
-    channels does not change. Each swap exchanges one pair of channels, as in the local search of
-    OSSCAR, Meng et al. (2024). The search can start from the channels that any criterion chose.
+    the function tries each kept channel in turn, and swaps the kept channel with the removed
+    channel that lowers the error most. If no swap lowers the error, the kept channel remains. The
+    number of kept channels does not change. Each swap exchanges one pair of channels, as in the
+    local search of OSSCAR, Meng et al. (2024). The search can start from the channels that any
+    criterion chose.
 
     To use `swap_channels` with `prune`, pass `refine=partial(swap_channels, batches=batches)`.
     `prune` calls `refine` after `select`.
