@@ -34,7 +34,7 @@ import pytest  # noqa: E402
 
 from tests.support import ir_contexts  # noqa: E402
 
-# XLA's older loop emitters, which JAX 0.11 removed, compile in a third of the time. One thread
+# XLA's older loop emitters, which JAX 0.11.2 removed, compile in a third of the time. One thread
 # generates the code of a program, because the workers already use all cores.
 if jax.__version_info__ < (0, 11):
     os.environ.setdefault(

@@ -33,9 +33,9 @@ TESTS = {
 }
 SHOWN = 64  # The figure shows the covariance matrix of at most this number of filters.
 # The programs of this module run only a few times, so compiling takes longer than running. XLA's
-# older loop emitters, which JAX 0.12 no longer has, compile in half the time.
+# older loop emitters, which JAX 0.11.2 no longer has, compile in half the time.
 QUICK: dict[str, bool | int] = {"xla_backend_optimization_level": 0}
-if jax.__version_info__ < (0, 12):
+if jax.__version_info__ < (0, 11):
     QUICK |= {"xla_cpu_use_fusion_emitters": False}
 
 
