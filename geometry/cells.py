@@ -92,11 +92,11 @@ def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
     The order of the cells is the lexicographic order of their n bits; bit i is 1 if the cell is
     active on sample i. The cells are polygons on the sphere with the corners ±xᵢ × xⱼ. The area of
     a polygon is the sum of its angles minus the sum of the angles of a flat polygon with the same
-    number of corners. Samples must be in general position: no two are collinear, and no three lie
-    in a plane through 0. If samples are not in general position, all volumes are NaN. Volumes are
-    also NaN if a corner is so close to a plane that the side of the corner depends on rounding. The
-    absolute error of a volume is a few times the rounding unit of the dtype, so the relative error
-    of a small volume can be large.
+    number of corners. Samples must be in general position, so that no two samples are collinear,
+    and no three samples lie in a plane through 0. If samples are not in general position, all
+    volumes are NaN. Volumes are also NaN if a corner is so close to a plane that the side of the
+    corner depends on rounding. The absolute error of a volume is a few times the rounding unit of
+    the dtype, so the relative error of a small volume can be large.
 
     Example:
       >>> print(jax.jit(cell_volumes_3d)(jnp.eye(3)).round(3))

@@ -109,8 +109,8 @@ def unitized_batch_norm(
     By default, x̂ is multiplied by the factor of Equation 10, which Theorems 3.1 to 3.3 do not
     cover (see `unitize`). `factor=bounded` uses Equation 9, which the theorems cover. With
     `bounded`, alpha in (0, 1] and eps 0, the norm of every unitized sample is at most √(pixels · P)
-    / min(alpha). For alpha outside [0, 1], the factor of Equation 9 has a pole, near which outputs
-    are large.
+    / min(alpha). For alpha outside [0, 1], the factor of Equation 9 has a pole, and outputs are
+    large near the pole.
 
     Args:
       x: The batch, with samples on the first axis and channels on the last axis.

@@ -1,8 +1,8 @@
 """Measures the numbers of claims, and decides whether the claims hold.
 
-All sampled checks are decided together. Holm's correction keeps the probability of at least one
-false alarm below `LEVEL`. Computations are in float64, unless the function of a check or of draws
-uses a different dtype.
+The outcomes of all sampled checks are decided together. Holm's correction keeps the probability of
+at least one false alarm below `LEVEL`. Computations are in float64, unless the function of a check
+or of draws uses a different dtype.
 """
 
 import inspect

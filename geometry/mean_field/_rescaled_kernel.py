@@ -200,8 +200,8 @@ def _integral(
     """The integral n ∫ det(I + a C)^(−1/2) K(covariance(a)) / 2 da, where K is `relu_kernel`.
 
     The integral is computed by the trapezoidal rule in log a. The last node is the largest a at
-    which rounding allows the inverse of I + a C. The integral beyond the last node, a share of
-    about ε^(3r/8) for the rank r of C and the rounding unit ε, is omitted.
+    which rounding allows the inverse of I + a C. The integral beyond the last node is omitted. The
+    omitted share is approximately ε^(3r/8) for the rank r of C and the rounding unit ε.
     """
     # The derivative rule of `_resolvent` needs symmetric tangents, so `c` is made symmetric.
     c = (c + c.T) / 2

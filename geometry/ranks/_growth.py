@@ -38,8 +38,8 @@ def rows_needed(
     At most `max_rows` neurons are drawn, so the rank may be below n. If `full_rank_reachable` is
     false, the rank is always below n. The n activities of a neuron form a vector. A new neuron
     increases the rank only if its vector has a large enough part orthogonal to the vectors of
-    earlier neurons. The part must be longer than about 64 n ε times the vector, with the rounding
-    unit ε.
+    earlier neurons. The length of this part must be at least about 64 n ε times the length of the
+    vector, where ε is the rounding unit.
 
     Raises:
       ValueError: `max_rows` is below 1, or is 2³¹ or more.

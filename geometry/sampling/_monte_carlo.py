@@ -107,8 +107,8 @@ def monte_carlo_moments(
     The standard error of the variance is √((m₄ − m₂²)/n), where m₂ and m₄ are the central moments
     of the draws, merged as in Pébay (2008). The standard error of the variance is accurate if the
     eighth moment is finite and n is large compared with m₄/m₂². If fourth powers of the draws
-    overflow, in float32 beyond 10⁹, the standard error of the variance is NaN or ∞. Arguments and
-    errors are the same as for `monte_carlo`, except that there is no `target_stderr`.
+    overflow (in float32, for draws above 10⁹), the standard error of the variance is NaN or ∞.
+    Arguments and errors are the same as for `monte_carlo`, except that there is no `target_stderr`.
 
     Example:
       >>> import jax

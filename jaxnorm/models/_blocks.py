@@ -60,10 +60,10 @@ def stages(
 
 
 class PreActBlock(nnx.Module):
-    """A block with a shortcut and twice normalization, ReLU and 3×3 convolution (He et al., 2016b).
+    """A pre-activation block of two normalizations, ReLUs and 3×3 convolutions (He et al., 2016b).
 
-    If the shape changes, the shortcut is a 1×1 convolution of the block's input before
-    normalization.
+    The shortcut adds the block's input to the result. If the shape changes, the shortcut is a 1×1
+    convolution of the block's input before normalization.
     """
 
     def __init__(
@@ -83,10 +83,11 @@ class PreActBlock(nnx.Module):
 
 
 class PreActBottleneck(nnx.Module):
-    """A block with a shortcut and three times normalization, ReLU, convolution (He et al., 2016b).
+    """A pre-activation block of three normalizations, ReLUs and convolutions (He et al., 2016b).
 
-    The kernels of the bottleneck are 1×1, 3×3 and 1×1. The first 1×1 convolution has the stride. If
-    the shape changes, the shortcut is a 1×1 convolution of the block's input before normalization.
+    The kernels of the bottleneck are 1×1, 3×3 and 1×1. The first 1×1 convolution has the stride.
+    The shortcut adds the block's input to the result. If the shape changes, the shortcut is a 1×1
+    convolution of the block's input before normalization.
     """
 
     def __init__(

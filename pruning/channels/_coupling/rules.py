@@ -63,8 +63,8 @@ class Rule(NamedTuple):
         pruning.
       elementwise: Whether each element of the result depends only on the elements of the operands
         at the same index.
-      sources: The operands whose elements the result contains. All other operands only choose among
-        these elements.
+      sources: The operands whose elements the result contains. All other operands only determine
+        which of these elements are selected.
       sums: Whether the primitive is a sum over axes of its operand. Removed channels along the
         summed axis may have equal values instead of zeros.
     """

@@ -73,8 +73,8 @@ def fold_constants(
     contribution is added. For example, if a convolution pads with zeros, the contribution is
     smaller along the edges of an image. If several sums share a bias, only the contribution to the
     first sum is added. If all contributions to a sum are constant and added in full, the folding is
-    exact. Where a mean contribution was added, the contributions to later sums are computed as if
-    the mean were exact. Where a contribution depends on the inputs, zero is used instead of the
+    exact. If a mean contribution was added, the contributions to later sums are computed as if the
+    mean were exact. If a contribution depends on the inputs, zero is used instead of the
     contribution.
 
     Args:

@@ -33,18 +33,18 @@ def reconstruction_scores(
 ) -> list[Float[Array, " _"]]:
     """Score a channel by the error of the next layers after a greedy algorithm removed the channel.
 
-    The algorithm removes one channel of a group at a time, and chooses the channel that increases
-    the error E least. The error is E = min (Σ ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖², where the minimum
-    is over the new kernel W, as in `least_squares`. The error E is summed over all kernels W₀ that
-    read the group. Here x and y are the inputs and outputs of the kernel in the network before
-    pruning. If the program adds a parameter to y, the means of x and y are subtracted from x and y.
-    The penalty λ is `ridge` times the mean of Σ x² over the inputs that are not always zero. The
-    score of a channel is the error E after the channel is removed. From the first removed channel
-    to the last, scores never decrease. Therefore the channels with the lowest scores are the
-    channels that the algorithm removes first. The computation runs on the host in float64. The
-    algorithm is ZipLM, Kurtic et al. (2023). The objective is from OSSCAR, Meng et al. (2024). If
-    each of n channels corresponds to s inputs of a kernel, the algorithm needs n (n s)² s
-    multiplications.
+    The algorithm removes one channel of a group at a time, and always removes the channel whose
+    removal increases the error E least. The error is E = min (Σ ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖²,
+    where the minimum is over the new kernel W, as in `least_squares`. The error E is summed over
+    all kernels W₀ that read the group. Here x and y are the inputs and outputs of the kernel in the
+    network before pruning. If the program adds a parameter to y, the means of x and y are
+    subtracted from x and y. The penalty λ is `ridge` times the mean of Σ x² over the inputs that
+    are not always zero. The score of a channel is the error E after the channel is removed. From
+    the first removed channel to the last, scores never decrease. Therefore the channels with the
+    lowest scores are the channels that the algorithm removes first. The computation runs on the
+    host in float64. The algorithm is ZipLM, Kurtic et al. (2023). The objective is from OSSCAR,
+    Meng et al. (2024). If each of n channels corresponds to s inputs of a kernel, the algorithm
+    needs n (n s)² s multiplications.
 
     To use `reconstruction_scores` with `prune`, pass `score=partial(reconstruction_scores,
     apply=apply, batches=batches)` and `repair=partial(least_squares, batches=batches)`. Do not
