@@ -1,4 +1,4 @@
-"""The progress bar of a command, which is written to the standard error."""
+"""Show the progress of a script by a bar on the standard error."""
 
 import time
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ BETWEEN_LINES = 60.0  # the smallest number of seconds between two lines
 
 
 class Stages:
-    """A progress bar whose unit is the training of one epoch.
+    """A progress bar whose unit of work is the training of one epoch.
 
     A `Stages` object also measures the seconds of every stage.
     """
@@ -63,9 +63,9 @@ class Stages:
 
 
 class TrainingView:
-    """Shows the progress of `loop.train` on a bar of `Stages`.
+    """A display that shows the progress of `loop.train` on the bar of a `Stages` object.
 
-    The `earlier` epochs of other networks, which are already finished, count as progress.
+    The bar also counts `earlier` epochs, which other networks have already finished.
     """
 
     def __init__(self, stages: Stages, steps_per_epoch: int, earlier: int = 0):
@@ -85,7 +85,8 @@ def print_above(progress: Progress, line: str) -> None:
 class Bar(Progress):
     """A progress bar on a terminal.
 
-    If the standard error is not a terminal, updates print a line instead, at most one each minute.
+    If the standard error is not a terminal, an update prints a line instead, but at most one line
+    each minute.
     """
 
     said: float | None = None
@@ -112,7 +113,7 @@ class Bar(Progress):
 
 
 class Remaining(ProgressColumn):
-    """A column with the remaining time, if it is known."""
+    """A column of a progress bar that shows the remaining time, if the time is known."""
 
     def render(self, task: Task) -> Text:
         """A text such as "still 0:01:30", or an empty text."""

@@ -1,6 +1,6 @@
-"""Recipes for training, with the papers' experiments as presets.
+"""Recipes for training networks; the papers' experiments are presets.
 
-This module does not import JAX, so that commands read their options without delay.
+This module does not import JAX, so that scripts can read their options without delay.
 """
 
 import difflib
@@ -36,23 +36,23 @@ Evaluation = Literal["center", "crops", "whole"]
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides the results of a training run, except its seed and its devices.
+    """All settings on which the results of a training run depend, except seed and devices.
 
     Attributes:
       dataset: The name of the data set in `--data-dir`; digits need no folder.
-      model: The network: mlp, mlp_relu_first (normalized after the ReLU), or a family and a depth
-        such as preact20, resnet56 or vgg16.
-      normalization: The normalization of every layer; for all choices, networks start from the same
-        weights. The choice bounded is the unitized layer of Equation 9 with alpha kept in [0, 1];
-        the bounds need alpha above 0.
+      model: The network: mlp, mlp_relu_first (which normalizes after the ReLU), or a family and a
+        depth, such as preact20, resnet56 or vgg16.
+      normalization: The normalization of every layer. Networks with different normalizations start
+        from the same weights. The value bounded is the unitized layer of Equation 9, with alpha
+        kept in [0, 1]; the paper's bounds need alpha above 0.
       epochs: The number of passes over the training images.
       batch_size: The number of images per step, on all devices together.
       learning_rate: The learning rate between the end of the warm-up and the first decrease.
-      schedule: How the learning rate decreases: by `drops`, or to 0 along a cosine or a line.
+      schedule: How the learning rate decreases: at `drops`, or to 0 along a cosine or a line.
       warmup: The share of the run, at its start, in which the learning rate rises linearly from 0.
-      drops: The shares of the run after which the learning rate is divided by `drop_factor`, from
-        the next epoch on. For a run of 200 epochs, 0.3 0.6 0.8 means after epochs 60, 120 and 160.
-        If no numbers are given, the learning rate is constant.
+      drops: The shares of the run after which the learning rate is divided by `drop_factor`. In a
+        run of 200 epochs, 0.3 0.6 0.8 stands for epochs 60, 120 and 160. If no numbers are given,
+        the learning rate is constant.
       drop_factor: The number by which the learning rate is divided at each drop.
       optimizer: nesterov, as in the unitization paper's code, or the name of an optimizer in Optax,
         such as sgd, adamw or lion.
@@ -65,11 +65,11 @@ class Recipe:
       precision: The precision of the computation; parameters, statistics and loss are always
         float32.
       running_momentum: The momentum of the running statistics at each step.
-      statistics_groups: The number of groups into which a batch is split for its statistics. With
-        one group, the statistics are of the whole batch.
-      norm_groups: The number of channel groups in group norm; with 0, `norm_channels` decides.
+      statistics_groups: The number of groups into which a batch is split. Each group is normalized
+        by its own statistics; one group is the whole batch.
+      norm_groups: The number of channel groups in group norm; with 0, `norm_channels` gives it.
       norm_channels: The number of channels in each group of group norm, if `norm_groups` is 0.
-      accumulate: The number of parts of a batch whose gradients are averaged before a step.
+      accumulate: The number of parts of a batch; their gradients are averaged before a step.
       crop: The side of the training crops in pixels. The options `crop`, `scales` and `test_scales`
         are only for streamed data sets.
       scales: The range from which the length of an image's shorter side is drawn before a crop is
@@ -214,7 +214,7 @@ PRESETS: dict[str, tuple[str, Recipe]] = {
 
 
 def check_preset(arguments: Sequence[str]) -> None:
-    """Refuse a command line whose first word is not a preset; the error names similar presets.
+    """Raise an error, which names similar presets, if the first word is not a preset.
 
     Raises:
       InputError: The preset does not exist.
@@ -229,7 +229,7 @@ def check_preset(arguments: Sequence[str]) -> None:
 
 
 def drop_epochs(recipe: Recipe) -> list[int]:
-    """The epochs, counted from 1, at whose start the learning rate drops.
+    """The numbers, counted from 1, of the epochs before which the learning rate drops.
 
     Drops after the last epoch have no effect.
     """
@@ -244,7 +244,7 @@ def is_constant(recipe: Recipe) -> bool:
 
 
 def residual_recipe(dataset: str, depth: int, epochs: int, batch_size: int) -> Recipe:
-    """The recipe of a small residual network.
+    """The recipe of a residual network for small images.
 
     The learning rate is divided by 5 at 30, 60 and 80 % of the epochs.
 
@@ -262,14 +262,14 @@ def has_residual_depth(depth: int) -> bool:
 
 
 def family_and_depth(model: str) -> tuple[str, int]:
-    """The family of a model, such as preact, and the depth; 0 if the name has no depth."""
+    """The family in a model's name, such as preact, and the depth; 0 if the name has no depth."""
     family = model.rstrip("0123456789")
     digits = model[len(family) :][:9]  # a number with more digits is never a valid depth
     return family, int(digits or 0)
 
 
 def check_model(model: str, *, streamed: bool) -> None:
-    """Refuse a model whose name has an unknown family or a depth that the family does not have.
+    """Raise an error if a model's name has an unknown family, or a depth that it does not have.
 
     Raises:
       InputError: The family is unknown or has no network of this depth, or the depth exceeds
@@ -287,7 +287,7 @@ def check_model(model: str, *, streamed: bool) -> None:
 
 
 def check(recipe: Recipe) -> None:
-    """Refuse a recipe that cannot be trained; the error names the option.
+    """Raise an error that names the option if a recipe cannot be trained.
 
     Raises:
       InputError: A field is out of its range.

@@ -1,4 +1,4 @@
-"""Signals that ask a command to end."""
+"""Handle the signals that ask a script to end."""
 
 import contextlib
 import multiprocessing
@@ -28,7 +28,7 @@ def end_at_once(line: str, signum: int = signal.SIGINT) -> NoReturn:
 
 
 def before_imports() -> None:
-    """Let Ctrl-C end the process with one printed line while a command is still starting."""
+    """Let Ctrl-C end the process with one printed line while a script still imports modules."""
     signal.signal(signal.SIGINT, _end_imports)
 
 
@@ -38,7 +38,7 @@ def _end_imports(signum: int, _: object) -> None:
 
 @contextmanager
 def ctrl_c_ends(line: str) -> Iterator[None]:
-    """Within this context, Ctrl-C prints `line` and ends the process.
+    """A context within which Ctrl-C prints `line` and ends the process.
 
     After the context, the earlier handler applies again. If `before_imports` had set the earlier
     handler, the default action of SIGINT applies.
@@ -51,11 +51,11 @@ def ctrl_c_ends(line: str) -> Iterator[None]:
 
 
 class Interruption:
-    """Records whether SIGTERM or Ctrl-C has asked a training run to end.
+    """A record of whether SIGTERM or Ctrl-C has asked a training run to end.
 
-    The signal handler only sets a flag, which the training loop reads, because an exception from
-    the handler could be lost in a callback or interrupt a write. Ctrl-C after an earlier signal
-    ends the process at once. Saved files remain complete.
+    The signal handler raises no exception, because an exception could be lost in a callback or
+    interrupt a write. Instead, the handler sets a flag, and the training loop reads the flag. If
+    Ctrl-C follows an earlier signal, the process ends at once. Saved files remain complete.
     """
 
     received: int | None = None
@@ -73,7 +73,7 @@ class Interruption:
 
 @contextmanager
 def caught() -> Iterator[Interruption]:
-    """Catch SIGTERM and Ctrl-C, so that a run can save its state before it ends."""
+    """A context that catches SIGTERM and Ctrl-C, so that a run saves its state before it ends."""
     interrupted = Interruption()
     signals = (signal.SIGTERM, signal.SIGINT)
     before = [signal.signal(number, interrupted.handle) for number in signals]

@@ -1,9 +1,9 @@
-"""Folders on this machine and in object storage, `gs://` and `s3://`.
+"""Use folders on this machine and in object storage (`gs://`, `s3://`) in the same way.
 
 A remote folder is an `etils.epath.Path`, which reads and writes through fsspec (gcsfs, s3fs). A
 remote path has all methods of `pathlib.Path` that this project uses. In object storage, a file is
-one object, which appears completely or not at all, and can only be replaced as a whole. Object
-storage cannot append, has no locks and no empty folders, and renames a file by copying it.
+one object. An object appears completely or not at all, and can only be replaced as a whole. Object
+storage cannot append, has no locks and no empty folders, and renames a file by copying the file.
 """
 
 import logging
@@ -46,7 +46,7 @@ def location(text: str) -> Path:
 
 
 def local(text: str) -> Path:
-    """The path of a folder or file on this machine.
+    """The path of a folder or file, which must be on this machine.
 
     Raises:
       InputError: The path is in a bucket, or the scheme is unknown.
@@ -70,9 +70,9 @@ def absolute(path: Path) -> Path:
 def make_folder(path: Path) -> None:
     """Make a folder and its parents.
 
-    In a bucket, the function does nothing, because the names of objects imply folders. A request
-    for a folder could do harm: if the name of the bucket is mistyped, clients would make a new
-    bucket.
+    In a bucket, the function does nothing, because folders exist only as parts of objects' names. A
+    request for a folder could do harm: if the name of the bucket is mistyped, clients would make a
+    new bucket.
     """
     if not is_remote(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def reachable(path: Path) -> Iterator[None]:
-    """Turn exceptions of object storage into one sentence.
+    """A context that turns exceptions of object storage into an error of one sentence.
 
     Exceptions about local paths are raised unchanged.
 
@@ -101,7 +101,7 @@ def reachable(path: Path) -> Iterator[None]:
 
 
 def copy_local(folder: Path, cache: Path) -> Path:
-    """A local copy in `cache` of a remote folder that has no subfolders.
+    """Copy a remote folder without subfolders to `cache`, and return the copy's path.
 
     A file is not copied again if `cache` has a copy of the same size. If another process copies the
     same folder at the same time, both processes write the same bytes.

@@ -1,7 +1,8 @@
-"""Escapes texts, so that a name from a file cannot control a terminal or a page.
+"""Escape texts, so that a name from a file cannot control a terminal or a page.
 
-Only this module escapes texts. Commands print by `say`, `show_table` and `console` of
-`experiments.cli`, and by the bars of `experiments.progress`; pages use `html`.
+Only this module escapes texts. Scripts print by `say`, `show_table` and `console` of
+`experiments.cli`, and by the bars of `experiments.progress`, and these functions escape texts.
+Pages use the function `html`.
 """
 
 from html import escape
@@ -13,14 +14,14 @@ CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def printable(text: str) -> str:
-    """A text in one line, in which characters that would control a terminal are escaped."""
+    """The text on one line, with escapes for characters that would control a terminal."""
     return "".join(
         c.encode("unicode_escape").decode() if category(c) in CONTROLS else c for c in text
     )
 
 
 def shorten(name: str, length: int = 36) -> str:
-    """A name of at most `length` characters; the middle of a longer name is left out."""
+    """Shorten a name to at most `length` characters; the middle of a long name is left out."""
     if len(name) <= length:
         return name
     head = (length - 1) // 2
@@ -28,5 +29,5 @@ def shorten(name: str, length: int = 36) -> str:
 
 
 def html(text: str) -> str:
-    """A text of one or more lines as HTML."""
+    """Escape a text of one or more lines for HTML."""
     return "\n".join(escape(printable(line)) for line in text.split("\n"))

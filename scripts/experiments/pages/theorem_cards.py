@@ -75,7 +75,7 @@ def groups(claim: dict) -> list[str]:
 
 
 def relative(path: Path, out: Path) -> str:
-    """The address of a file from the folder of the page."""
+    """The relative address of a file, as seen from the page's folder."""
     return os.path.relpath(path, out.absolute()).replace(os.sep, "/")
 
 
@@ -100,7 +100,7 @@ def _texts(claim: dict) -> str:
 
 
 def _results(claim: dict, out: Path) -> str:
-    """The results of trained networks, and the numbers that the paper prints."""
+    """HTML of our results on trained networks, each beside the result that the paper prints."""
     items = (
         f"<li><b>Ours:</b> {mathematics.html(result['ours'])} "
         f'(<a href="{html(relative(ROOT / result["page"], out))}">page</a>). '
@@ -111,7 +111,7 @@ def _results(claim: dict, out: Path) -> str:
 
 
 def _checks(claim: dict) -> str:
-    """A row for each check, with its quantity and its finding."""
+    """HTML with a row for each check, which gives the check's quantity and its finding."""
     items = (
         f"<li><p>{mathematics.html(check['what'])}: "
         f"{html(describe_finding(check) + power(check))}.</p>"
@@ -134,7 +134,7 @@ def _colour(check: dict) -> str:
 
 
 def _sources(claim: dict, out: Path) -> str:
-    """The modules that check a claim."""
+    """HTML with links to the modules that check a claim."""
     files = dict.fromkeys(check["source"] for check in claim["checks"])
     if not files:
         return ""

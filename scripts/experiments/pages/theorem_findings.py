@@ -1,4 +1,4 @@
-"""The findings that matter most to readers of the papers, each with a claim and a sentence."""
+"""The findings that matter most to the papers' readers, with their claims and sentences."""
 
 from typing import NamedTuple
 

@@ -1,7 +1,8 @@
-"""The numbers and plots of small figures that compare true values with printed values.
+"""Compute and draw small figures that compare true values with the values that papers print.
 
-Numbers are stored in results.json: first the values of the horizontal axis, then the values of each
-line by its label. To add a figure, add a line to `FIGURES`.
+The numbers of a figure are stored in results.json. The values of the horizontal axis come first.
+The values of each line follow, under the label of the line. To add a figure, add a line to
+`FIGURES`.
 """
 
 import math
@@ -47,13 +48,13 @@ class Figure(NamedTuple):
 
 
 def curves() -> dict[str, Numbers]:
-    """For each name of a figure, the numbers of the figure."""
+    """The numbers of all figures; the names of the figures are the keys."""
     with jax.enable_x64(True):
         return {name: figure.numbers() for name, figure in FIGURES.items()}
 
 
 def plot(name: str, numbers: Numbers) -> str:
-    """A figure with its legend, as HTML."""
+    """Draw a figure with its legend, and return it as HTML."""
     figure = FIGURES[name]
     (_, x), *lines = numbers.items()
     series = [
@@ -136,11 +137,11 @@ def _spreads() -> Numbers:
 
 
 def _growth() -> Numbers:
-    """The growth of distances in the cluster, for 10 samples near the invariant representation.
+    """How distances in the cluster grow over layers, near the invariant representation.
 
-    The growth is the square root of the sum of squared distances, divided by the same square root
-    before the first layer. The weights have the variance of Theorem 13 of "Batch Normalization
-    Decomposed".
+    There are 10 samples. The growth is the square root of the sum of squared distances, divided by
+    the same square root before the first layer. The weights have the variance of Theorem 13 of
+    "Batch Normalization Decomposed".
     """
     n, layers = 10, (0, 1, 2, 5, 10, 20, 50, 100)
     x = np.array(geometry.invariant_representation(n, 3))

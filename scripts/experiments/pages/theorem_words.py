@@ -1,4 +1,4 @@
-"""Words for the findings of checks, for the forms of statements and for the verdicts on claims.
+"""Describe findings of checks, forms of statements and verdicts on claims in words.
 
 Checks are in the format of results.json.
 """
@@ -29,14 +29,14 @@ ROUNDING = 1e-8  # the rounding error of float64 after some thousand operations
 
 
 def outcome(check: dict) -> str:
-    """In words, whether the statement of a check holds, and whether this outcome was expected."""
+    """A text that says whether a check's statement holds, and whether this was expected."""
     if not check["as_recorded"]:
         return "holds, which is not as recorded" if check["holds"] else "fails: not as recorded"
     return "holds" if check["holds"] else "fails, as recorded"
 
 
 def describe_finding(check: dict) -> str:
-    """The number that a check found, and the prediction."""
+    """A text with the number that a check found, and with the predicted number."""
     return _sampled(check) if check["side"] else _computed(check)
 
 
@@ -55,7 +55,7 @@ def _sampled(check: dict) -> str:
 
 
 def power(check: dict) -> str:
-    """The probability that a check rejects a wrong number, in words; empty if it is undefined."""
+    """A text with the probability that a check rejects a wrong number; empty if undefined."""
     chance = check["power"]
     if chance is None:
         return ""

@@ -1,4 +1,4 @@
-"""The page of theorems, with the findings and a card for every numbered object of three papers."""
+"""Make the page of theorems, with findings and a card for every claim of three papers."""
 
 import re
 from collections import Counter
@@ -17,7 +17,7 @@ HEADING = "What three papers claim, and what holds"
 
 
 def render(results: dict, out: Path) -> str:
-    """The HTML of the whole page, for the folder `out`.
+    """The HTML of the whole page; links are relative to the folder `out`.
 
     The argument `results` has the numbers of check_theorems.py.
     """
@@ -41,7 +41,7 @@ def render(results: dict, out: Path) -> str:
 
 
 def overview(claims: list[dict]) -> str:
-    """A table of claims, with their statement, the findings of their checks, and the outcome."""
+    """A table of claims; a row has the statement, the findings of checks, and the verdict."""
     head = ["Claim", "Printed form", "Corrected form", "Outcome"]
     rows = [
         [
@@ -57,7 +57,7 @@ def overview(claims: list[dict]) -> str:
 
 
 def _found(claim: dict, *forms: str) -> str:
-    """The finding of the first check whose form is in `forms`, or a dash if there is none."""
+    """The finding of a claim's first check whose form is in `forms`, or a dash without one."""
     checks = (check for check in claim["checks"] if check["form"] in forms)
     return next((describe_finding(check) for check in checks), "–")
 
@@ -72,7 +72,7 @@ def _papers() -> str:
 
 
 def _standings(claims: list[dict]) -> str:
-    """For each verdict, the meaning of the verdict and the number of claims that have it."""
+    """HTML that lists the verdicts, with their meanings and their numbers of claims."""
     counts = Counter(claim["standing"] for claim in claims)
     items = "".join(
         f'<div><dt><span class="badge {anchor(name)}">{html(name)}</span> {counts[name]} of '
@@ -93,7 +93,7 @@ def _surprises(claims: list[dict]) -> str:
 
 
 def _highlights(claims: list[dict], curves: dict) -> dict[str, Highlight]:
-    """The findings that the results can show, each by the anchor of its claim."""
+    """The findings that the results can show, with the anchors of their claims as keys."""
     return {
         anchor(claim["paper"], claim["name"]): item
         for item in HIGHLIGHTS
@@ -115,9 +115,9 @@ def _findings(shown: Mapping[str, Highlight], curves: dict) -> str:
 
 
 def _entries(claims: list[dict], shown: Mapping[str, Highlight], out: Path) -> str:
-    """All cards, and above them the controls that filter the cards.
+    """HTML of the cards of all claims, below the controls that filter the cards.
 
-    The style sheet hides the cards that are not chosen.
+    The style sheet hides the cards that a reader has not selected.
     """
     figures = {home: f"finding-{item.figure}" for home, item in shown.items()}
     body = "".join(
@@ -156,7 +156,7 @@ def _field(facet: str, values: Mapping[str, str]) -> str:
 
 
 def _by_number(claims: list[dict]) -> str:
-    """For each paper, an index of theorems, equations and figures, with links to cards."""
+    """HTML with an index of each paper's theorems, equations and figures, with links to cards."""
     return "".join(
         f"<h3>{html(short)}</h3><dl class='numbers'>"
         + _numbers(claim for claim in claims if claim["paper"] == short)
@@ -180,7 +180,7 @@ def _numbers(claims: Iterable[dict]) -> str:
 
 
 def _number(number: str, claims: list[dict]) -> str:
-    """The number of an object, with a link to the card of the object's first claim.
+    """HTML of an object's number, which links to the card of the first claim about the object.
 
     Superscripts link to the cards of further claims about the same object.
     """

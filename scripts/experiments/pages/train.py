@@ -1,4 +1,4 @@
-"""The page of a training run: the curves and last accuracies of its seeds, and its settings."""
+"""Make the page of a training run, with its seeds' curves and accuracies, and its settings."""
 
 import math
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ def _normalization(recipe: dict) -> str:
 
 
 def accuracy_sentence(results: dict) -> str:
-    """A sentence with the median and the mean of the accuracies."""
+    """A sentence with the median and the mean of the seeds' test accuracies."""
     accuracy = results["accuracy"]
     if accuracy["stderr"] is None:
         return f"test accuracy {100 * accuracy['mean']:.2f} % (one seed)"
@@ -62,7 +62,8 @@ def accuracy_sentence(results: dict) -> str:
 def seed_table(results: dict) -> tuple[str, Sequence[str], list[list[str]]]:
     """The title, head and rows of a table of seeds.
 
-    A row has a seed's loss and accuracy in the last epoch, its speed, and other evaluations.
+    A row has the loss and the accuracy of a seed in the last epoch, the speed of its training, and
+    other evaluations.
     """
     recipe, runs = results["recipe"], results["seeds"]
     rows = []
@@ -82,7 +83,8 @@ def seed_table(results: dict) -> tuple[str, Sequence[str], list[list[str]]]:
 def _speed(run: Sequence[dict]) -> float:
     """The median speed of a run over its epochs.
 
-    The median is used, because a run may end on another machine than the one on which it began.
+    The median is used, because a run can begin on one machine and end on a slower or faster
+    machine.
     """
     return float(np.median([line["images_per_second"] for line in run]))
 

@@ -1,1 +1,1 @@
-"""The code of the commands that train networks."""
+"""Train networks by recipes, for the scripts of the folder `scripts`."""

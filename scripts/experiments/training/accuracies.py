@@ -1,4 +1,4 @@
-"""Accuracies in percent, under the names that papers use."""
+"""Write accuracies in percent, with the names that papers use."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ NAMES = {"accuracy": "top-1", "top_5": "top-5"}
 def percentages(
     fractions: Mapping[str, float], views: Mapping[str, Mapping[str, float]]
 ) -> dict[str, str]:
-    """For each column of a table, its accuracy in percent: first `fractions`, then all `views`."""
+    """A table row of accuracies in percent, by column: first `fractions`, then all `views`."""
     shown = {f"{NAMES[key]}, %": fractions[key] for key in NAMES if key in fractions}
     for view, seen in views.items():
         shown |= {f"{view}: {NAMES[key]}, %": seen[key] for key in NAMES if key in seen}

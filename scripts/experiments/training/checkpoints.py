@@ -1,10 +1,11 @@
-"""Checkpoints of a training run, which are written in the background and checked when read.
+"""Write the checkpoints of a training run in the background, and check them when read.
 
 The two newest checkpoints are retained. A checkpoint contains arrays, checksums of the arrays,
 notes, and a list of the checkpoint's files with their SHA-256 sums, as `sha256sum` prints them. If
 a checksum proves that a checkpoint is damaged, the checkpoint is renamed, and the previous
-checkpoint is used. In a bucket of Google Cloud Storage, a checkpoint has no list of its files, and
-is complete if Orbax's last object, `commit_success.txt`, exists.
+checkpoint is used. In a bucket of Google Cloud Storage, a checkpoint has no list of its files. Such
+a checkpoint is complete if the object `commit_success.txt` exists, because Orbax writes this object
+last.
 """
 
 import copy
@@ -37,13 +38,13 @@ NOISE = ("absl", "asyncio", "concurrent.futures")
 
 
 class DamagedError(Exception):
-    """A file or an array of a checkpoint is missing or differs from what was saved."""
+    """The error that a checkpoint's file or array is missing or differs from what was saved."""
 
 
 class Checkpoints:
-    """The checkpoints of one run.
+    """The checkpoints of one run; an object is a context manager.
 
-    On exit, the context manager waits until all checkpoints are written.
+    At the end of the `with` statement, the object waits until all checkpoints are written.
     """
 
     def __init__(self, checkpoint_dir: Path):
@@ -80,11 +81,11 @@ class Checkpoints:
         return None if self.remote or not self.dir.is_dir() else self.dir.stat().st_ino
 
     def newest(self) -> int | None:
-        """The newest step that has a checkpoint; None if no step has one."""
+        """The last step that has a checkpoint; None if no step has a checkpoint."""
         return max(self.manager.all_steps(), default=None)
 
     def save(self, step: int, state: Any, notes: Any = None) -> None:
-        """Save the state of a step unless the step has a checkpoint.
+        """Save the state of a step, unless the step already has a checkpoint.
 
         The function returns before all files are written.
 
@@ -117,7 +118,7 @@ class Checkpoints:
             )
 
     def restore(self, like: Tree, log: Callable[[str], None]) -> tuple[Tree, Any]:
-        """The newest undamaged state and its notes.
+        """Read the newest undamaged state and its notes.
 
         If there is no undamaged state, the result is `like` and None.
 
@@ -139,9 +140,9 @@ class Checkpoints:
         return like, None
 
     def _newest_whole(self, log: Callable[[str], None]) -> int | None:
-        """The newest step whose files agree with the list of checksums.
+        """The last step with a checkpoint whose files agree with their checksums.
 
-        The main process chooses the step for all processes.
+        The main process finds the step, and all processes use this step.
         """
         found = -1
         if is_main_process():
@@ -197,10 +198,10 @@ class Checkpoints:
             ) from error
 
     def _list_files(self) -> None:
-        """Write the list of a checkpoint's files before Orbax renames the checkpoint's folder.
+        """List the files of a checkpoint before Orbax gives the checkpoint's folder its final name.
 
-        In a bucket, the function writes no list, because it would have to read the files again.
-        Objects in a bucket have their own checksums.
+        In a bucket, the function writes no list, because the files would have to be read again, and
+        because objects in a bucket have their own checksums.
         """
         if is_main_process() and not self.remote:
             for folder in self.dir.glob("*.orbax-checkpoint-tmp"):
@@ -208,7 +209,7 @@ class Checkpoints:
 
 
 def _without_closed_loops(raised: Any) -> None:
-    """Hide "Event loop is closed", an error of TensorStore's threads after a failed save."""
+    """Do not print TensorStore's error "Event loop is closed", which follows a failed save."""
     if str(raised.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(raised)
 
@@ -216,8 +217,8 @@ def _without_closed_loops(raised: Any) -> None:
 def list_files(folder: Path) -> None:
     """Sync all files of a checkpoint's folder to the disk; then list the files in its subfolders.
 
-    The list leaves out files outside the subfolders, because Orbax changes these files last, for
-    example to write the time of the checkpoint.
+    The list does not have the files outside the subfolders, because Orbax still changes these
+    files, for example to write the time of the checkpoint.
     """
     paths = sorted(path for path in folder.rglob("*") if path.suffix != ".__lock")
     for path in [*paths, folder]:
@@ -231,7 +232,7 @@ def check_files(folder: Path) -> None:
     """Compare the files of a folder with the checksums in its file `LIST`, if this file exists.
 
     Raises:
-      DamagedError: A file is missing or differs from the list, or the list itself is damaged.
+      DamagedError: A file is missing or differs from its checksum, or the file `LIST` is damaged.
     """
     content = files.read_bytes(folder / LIST)
     if content is None:
@@ -253,17 +254,18 @@ def sha256(path: Path) -> str:
 
 
 def sums_of(leaves: list[Array]) -> list[int]:
-    """The `checksums` of arrays as Python integers."""
+    """The checksums of arrays, as Python integers."""
     return [int(value) for value in jax.device_get(checksums(leaves))]
 
 
 @jax.jit
 def checksums(leaves: list[Array]) -> list[UInt32[Array, ""]]:
-    """For each array, a checksum of its bits and their positions, whatever the sharding.
+    """For each array, a checksum of all bits and positions; it does not depend on the sharding.
 
-    Elements that do not have 32 bits raise a ValueError. The checksum is the sum over all elements
-    of MurmurHash3's finalizer, a bijection. If one element changes, the checksum always changes. If
-    several elements change, the checksum remains equal with probability 2⁻³².
+    Elements that do not have 32 bits raise a ValueError. The checksum is a sum over all elements.
+    Its terms are values of MurmurHash3's finalizer, which is a bijection. If one element changes,
+    the checksum always changes. If several elements change, the checksum remains equal with
+    probability 2⁻³².
     """
     return [_checksum(leaf) for leaf in leaves]
 

@@ -1,4 +1,4 @@
-"""Checks options before JAX is imported, because the import of JAX takes seconds."""
+"""Check options before JAX is imported, because the import of JAX takes seconds."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from experiments.recipes import STREAMED, Evaluation, Recipe
 
 
 def check_processes(coordinator: str | None, processes: int | None, process: int | None) -> None:
-    """Refuse options for several processes that are incomplete or out of range.
+    """Raise an error if the options for several processes are incomplete or out of range.
 
     Raises:
       InputError: The options are incomplete or exclude each other, the coordinator is neither
@@ -26,11 +26,11 @@ def check_processes(coordinator: str | None, processes: int | None, process: int
 
 
 def check_evaluations(recipe: Recipe, evaluations: tuple[Evaluation, ...]) -> None:
-    """Refuse evaluations that are not possible for the data set or the network.
+    """Raise an error if an evaluation is not possible for the data set or the network.
 
     Raises:
-      InputError: The data set is in memory, or the evaluation is of whole images but the network
-        takes images of one size only.
+      InputError: The data set is in memory, or the evaluation uses whole images and the network
+        accepts only images of one size.
     """
     if evaluations and recipe.dataset not in STREAMED:
         raise InputError(f"--evaluations needs a streamed data set; {recipe.dataset} is in memory")
@@ -42,10 +42,10 @@ def check_evaluations(recipe: Recipe, evaluations: tuple[Evaluation, ...]) -> No
 
 
 def check_trained(out: Path, *, needed: bool) -> None:
-    """Refuse a run without a checkpoint, if a checkpoint is `needed`.
+    """Raise an error if a checkpoint is `needed` and the run has no checkpoint.
 
     Raises:
-      InputError: The folder has no checkpoint.
+      InputError: A checkpoint is needed, and the folder has no checkpoint.
     """
     if needed and not any(path.name.isdigit() for path in out.glob("checkpoints-*/*")):
         raise InputError(f"--evaluate-only needs a run with a checkpoint; {out} has none")

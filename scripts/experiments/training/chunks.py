@@ -1,4 +1,4 @@
-"""Takes the steps of a run in chunks, and measures the time of steps and of waiting for data."""
+"""Take the steps of a run in chunks, and measure the times of steps and of waiting for data."""
 
 import itertools
 import time
@@ -20,10 +20,10 @@ class Chunk(NamedTuple):
       step: Number of steps since the start of training.
       epoch: Number of the epoch, counted from 0.
       ends_epoch: Whether the chunk has the last steps of its epoch.
-      losses: Mean loss of each seed over the steps of the epoch so far.
+      losses: For each seed, the mean loss over all steps of the epoch up to this chunk's end.
       steps: Number of steps of the chunk.
       seconds: Duration of the steps.
-      waiting: How many of the `seconds` were spent waiting for batches.
+      waiting: The part of `seconds` in which the run waited for batches.
       images: Number of images of the chunk, over all seeds.
     """
 
@@ -41,7 +41,7 @@ class Chunk(NamedTuple):
 def chunks(
     trainer: Trainer, state: State, seeds: Seeds, max_steps: Iterable[int]
 ) -> Iterator[Chunk]:
-    """Train from `state`, some steps at a time, to the end of the last epoch.
+    """Train from `state` to the end of the last epoch, and yield after each chunk of steps.
 
     Args:
       trainer: Trainer, compiled for the recipe.
@@ -68,22 +68,22 @@ def chunks(
 
 
 def epochs(trainer: Trainer, state: State, seeds: Seeds) -> Iterator[Chunk]:
-    """Train from `state` as `chunks` does, but a whole epoch at a time."""
+    """Train from `state` as `chunks` does, but each chunk is a whole epoch."""
     return chunks(trainer, state, seeds, itertools.repeat(trainer.steps))
 
 
 def steps_done(state: State) -> int:
-    """The number of steps that were taken to reach a state."""
+    """The number of training steps after which a state was reached."""
     return int(np.ravel(state.step)[0])
 
 
 class Clock:
-    """A clock that measures the number of images per second in training steps.
+    """A clock that measures the speed of training steps, in images per second.
 
-    The speed leaves out evaluation and the first `skipped` chunks, which include compilation. The
-    clock also measures the share of an epoch's time in which the program waited for batches. The
-    epoch's time includes compilation, but not evaluation. The share is an upper bound on the
-    device's idle time, because the device may compute earlier steps while the program waits.
+    The speed does not include evaluation and the first `skipped` chunks, in which functions are
+    compiled. The clock also measures the share of an epoch's time in which the process waited for
+    batches. The epoch's time includes compilation, but not evaluation. The share is an upper bound
+    on the device's idle time, because the device can compute earlier steps while the process waits.
     """
 
     def __init__(self, skipped: int):

@@ -1,4 +1,4 @@
-"""Compiles a training step for chips that are not attached.
+"""Compile a training step for chips that are not attached.
 
 The step is lowered from shapes alone, so no image is read and nothing runs.
 """
@@ -30,13 +30,13 @@ def show(
     devices: int | None = None,
     axis_type: AxisType = AxisType.Auto,
 ) -> None:
-    """Print the cost of a training step on each chip of a topology; the last line is JSON.
+    """Print the cost of a training step on each chip of a topology; the last printed line is JSON.
 
     If `layout.vmap_seeds` is true, one step trains the networks of all `seeds`.
 
     Raises:
-      InputError: The topology or the data set is unknown, a plugin or a library is not installed, a
-        plugin cannot compile the step, or a batch cannot be divided by the number of chips.
+      InputError: The topology or the data set is unknown, a plugin or a library is not installed,
+        the step cannot be compiled, or the number of chips does not divide the batch size.
     """
     # `environment` raises an error if a library is missing, so it is called before the compilation,
     # which takes minutes.

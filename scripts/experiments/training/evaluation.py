@@ -1,4 +1,4 @@
-"""Measures the accuracy on a whole test set, on any number of devices.
+"""Measure the accuracy on a whole test set, with any number of devices.
 
 Every image counts exactly once.
 """
@@ -37,7 +37,7 @@ Views = Callable[[Image.Image], Sequence[UInt8[np.ndarray, "h w 3"]]]
 
 
 class View(NamedTuple):
-    """A view, such as a crop, of image number `image`, and the number of views of the image."""
+    """One view of an image, such as a crop, with the image's number and its number of views."""
 
     image: int
     pixels: UInt8[np.ndarray, "h w 3"]
@@ -53,7 +53,7 @@ def evaluator(
     vmap_seeds: bool,
     workers: int,
 ) -> Callable[..., list[dict[str, float]]]:
-    """Return a function that computes the accuracies of each seed.
+    """Make a function that computes the accuracies of each seed.
 
     The arguments of the function are a network and, for records, the name of a view.
 
@@ -96,11 +96,11 @@ def evaluator(
 def array_evaluator(
     logits: Logits, images: Images, mesh: Mesh, *, vmap_seeds: bool
 ) -> Callable[..., list[dict[str, float]]]:
-    """Return a function from a network to each seed's accuracy on test images in memory.
+    """Make a function that takes a network and returns each seed's accuracy on images in memory.
 
     Args:
-      logits: A function of a network and a batch.
-      images: Data set, of which only the test images are used.
+      logits: A function that takes a network and a batch, and returns logits.
+      images: Data set; only its test images are used.
       mesh: The mesh over whose devices a chunk of images is sharded.
       vmap_seeds: Whether networks have an axis of seeds.
     """
@@ -132,21 +132,22 @@ def array_evaluator(
 
 
 class RecordEvaluator:
-    """Computes accuracies from a network and a function that returns the views of an image.
+    """A function that takes a network and a function `views`, and returns accuracies.
 
-    The logits of an image are the mean of the logits of its views. Views may have any sizes; views
-    of equal size are batched over images. Every process evaluates its own part of the images on
+    The function `views` returns the views of an image, such as crops. The logits of an image are
+    the mean of its views' logits. Views can have different sizes, and views of equal size, also of
+    several images, are computed as one batch. Every process evaluates its own part of the images on
     its own devices, with a copy of the network.
     """
 
     def __init__(self, logits: Logits, records: Records, recipe: Recipe, mesh: Mesh, workers: int):
-        """Prepare the program, which is compiled once for each size of views.
+        """Prepare the evaluation; JAX compiles a function once for each size of views.
 
         Args:
-          logits: A function of a network and a batch of standardized images.
-          records: Data set, of which only the test images are used.
-          recipe: The recipe, whose batch size and crop give the number of pixels in a batch of
-            views.
+          logits: A function that takes a network and a batch of standardized images, and returns
+            logits.
+          records: Data set; only its test images are used.
+          recipe: The recipe; its batch size and crop give the number of pixels in a batch of views.
           mesh: The mesh on which networks are placed.
           workers: Number of processes that decode.
         """
@@ -183,7 +184,7 @@ class RecordEvaluator:
         return {"accuracy": accuracy, f"top_{TOP}": top}
 
     def _scores(self, network: Network, views: Views) -> tuple[np.ndarray, np.ndarray]:
-        """For each image of this process, the mean logits over its views, and its label."""
+        """The mean logits over views and the label of each image that this process evaluates."""
         images = range(self._shard.process, len(self._records.test), self._shard.processes)
         scores = np.zeros((len(images), self._records.classes))
         labels = np.zeros(len(images), np.int64)
@@ -214,7 +215,7 @@ class RecordEvaluator:
 def _views(
     records: Sequence, views: Views, shard: Shard, workers: int
 ) -> Iterator[tuple[Sequence[UInt8[np.ndarray, "h w 3"]], int]]:
-    """Views and label of each image of a shard, in order."""
+    """Yield the views and the label of each image in a shard, in order."""
     indices = grain.MapDataset.range(len(records))[shard.process :: shard.processes]
     return imagenet.iterate(indices.map(partial(_view, records, views)), workers)
 

@@ -1,4 +1,4 @@
-"""Writes the metrics of a seed for TensorBoard, on this machine or in a bucket."""
+"""Write the metrics of a seed for TensorBoard, on this machine or in a bucket."""
 
 import time
 from collections.abc import Mapping
@@ -17,13 +17,14 @@ Event, SessionLog = (vars(event_pb2)[name] for name in ("Event", "SessionLog"))
 
 
 class EventLog:
-    """A file of TensorBoard's events, for the epochs after one start of a run."""
+    """A file of TensorBoard events for the epochs that follow one start of a run."""
 
     def __init__(self, folder: Path, first: int):
         """Open the file.
 
-        The first event tells TensorBoard to ignore events of older files from epoch `first` on,
-        which an interrupted run wrote after its last checkpoint.
+        An interrupted run can have written events of later epochs than its last checkpoint.
+        Therefore the first event of the new file tells TensorBoard to ignore events in older files
+        from epoch `first` on.
 
         Args:
           folder: The folder with one file for each start of the run.
@@ -52,17 +53,17 @@ class EventLog:
 
 
 class ObjectWriter:
-    """A file of events in a bucket; it is rewritten as a whole, because a bucket cannot append.
+    """A file of events in a bucket; it is written again as a whole, because buckets cannot append.
 
-    `ObjectWriter` replaces tensorboardX's own writers, which need another client library for each
-    kind of bucket.
+    `ObjectWriter` replaces tensorboardX's own writers, because these need an additional client
+    library for each kind of bucket.
     """
 
     def __init__(self, path: str):
         self.path, self.content = storage.location(path), bytearray()
 
     def write(self, content: bytes) -> None:
-        """Add an event, which the next `flush` writes."""
+        """Add an event; the next call of `flush` writes the event."""
         self.content += content
 
     def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""Ends a run that diverges, before the invalid state is saved."""
+"""End a run that diverges before its invalid state is saved."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from experiments.training.checkpoints import Checkpoints
 
 
 def check_finite(part: str, values: Any, step: int, checkpoints: Checkpoints) -> None:
-    """End the run if an element of `values` is infinite or NaN.
+    """Raise an error, which ends the run, if an element of `values` is infinite or NaN.
 
     Raises:
       InputError: An element is not finite; the message calls the values `part`.

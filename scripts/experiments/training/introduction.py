@@ -1,4 +1,4 @@
-"""Prints the first lines of a run: devices, cost, and the settings that have an effect."""
+"""Print the first lines of a run: its devices, its cost, and settings that have an effect."""
 
 import jax
 from jax.sharding import Mesh
@@ -18,7 +18,7 @@ def introduce(
     note: str,
     evaluations: tuple[Evaluation, ...] = (),
 ) -> None:
-    """Print the devices, the cost and the settings of a run, and notes on its data."""
+    """Print the devices, the cost and the settings of a run, and a note on its data."""
     if is_main_process():
         first = first_line(trainer, mesh, groups)
         said = settings(trainer.recipe, streamed=trainer.streams, evaluations=evaluations)
@@ -40,7 +40,7 @@ def first_line(trainer: Trainer, mesh: Mesh, groups: list[Seeds]) -> str:
 
 
 def devices_of(mesh: Mesh) -> str:
-    """The devices of a run in words, with a note on sharding if there are several."""
+    """A text that names the devices of a run; for several devices, it also mentions sharding."""
     kind, kind_of = mesh.devices.flat[0].device_kind, platform(mesh)
     text = f"{mesh.size} x {kind}" + (f" ({kind_of})" if kind_of != kind else "")
     if mesh.size > 1:
@@ -62,7 +62,7 @@ SUBJECTS = {
 
 
 def lines(settings: dict[str, str]) -> list[str]:
-    """A line for each subject: its name, then its settings and values as on the command line."""
+    """A line for each subject, with the subject's settings and values as on the command line."""
     width = max(map(len, SUBJECTS))
     said = []
     for subject, names in SUBJECTS.items():
@@ -78,7 +78,7 @@ def lines(settings: dict[str, str]) -> list[str]:
 def settings(
     recipe: Recipe, *, streamed: bool, evaluations: tuple[Evaluation, ...] = ()
 ) -> dict[str, str]:
-    """The fields of a recipe that decide a run's results, with their values.
+    """The fields of a recipe on which a run's results depend, with their values.
 
     Args:
       recipe: Recipe of the run.
@@ -97,7 +97,7 @@ def _text(value: object) -> str:
 
 
 def augmentation(recipe: Recipe, *, streamed: bool) -> str:
-    """The augmentation of training images, in words."""
+    """A text that describes how training images are augmented."""
     if streamed:
         low, high = recipe.scales
         return (
@@ -110,7 +110,7 @@ def augmentation(recipe: Recipe, *, streamed: bool) -> str:
 
 
 def _unused_fields(recipe: Recipe, streamed: bool, evaluations: tuple[Evaluation, ...]) -> set[str]:
-    """The fields that are not shown.
+    """The names of the recipe's fields that the first lines do not show.
 
     A field is not shown if the values of other fields make the field ineffective. The fields `crop`
     and `scales` are left out too, because the text of `augmentation` names them.

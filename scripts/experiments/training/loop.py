@@ -1,4 +1,4 @@
-"""The training loop, which logs, checks and saves after each chunk of steps."""
+"""Train in a loop that logs, checks and saves after each chunk of steps."""
 
 import itertools
 import signal
@@ -35,7 +35,7 @@ Measure = Callable[[State], dict[str, Any]]
 
 
 class Trained(NamedTuple):
-    """The trained networks, the metrics of each seed after every epoch, and final evaluations."""
+    """A result of training: networks, metrics of each seed by epoch, and final evaluations."""
 
     state: State
     lines: list[Lines]
@@ -43,17 +43,17 @@ class Trained(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """Additional actions of a run, which do not change its results.
+    """Additional actions of a run; they do not change the results of the run.
 
     Attributes:
-      evaluations: Evaluations of the last state, such as on crops of test images.
+      evaluations: The views of test images, such as crops, on which the last state is evaluated.
       profile: Whether to write a trace of ten steps.
-      log_every: The number of steps after which a line is added to steps.jsonl; None for no lines.
-      hooks: Functions that are called with every chunk, for other loggers. An exception in a hook
-        ends the run.
-      measure: A function that is called with the first state of this run, and returns a second
-        function. The second function maps the state after each epoch to further metrics. With
-        `measure`, the run has only one seed.
+      log_every: The number of steps between two lines in steps.jsonl; None for no lines.
+      hooks: Functions, such as other loggers, that are called with every chunk. An exception in a
+        hook ends the run.
+      measure: A function that takes the first state of this run and returns a second function. The
+        second function takes the state after an epoch and returns further metrics. With `measure`,
+        the run must have only one seed.
     """
 
     evaluations: tuple[Evaluation, ...] = ()
@@ -82,7 +82,7 @@ def train(
     extras: Extras | None = None,
     init: Callable[[Seeds], State] | None = None,
 ) -> Trained:
-    """Train the networks of a group of seeds, from their newest checkpoint if there is one.
+    """Train the networks of a group of seeds; resume from their newest checkpoint if possible.
 
     Args:
       trainer: Trainer, compiled for the recipe and for this number of seeds.
@@ -91,7 +91,7 @@ def train(
       view: The display that shows the progress.
       interrupted: A flag that SIGTERM or Ctrl-C sets. If the flag is set, the run saves its state
         and ends.
-      extras: Further options of the run, by default none.
+      extras: Additional actions of the run, by default none.
       init: A function of the seeds that returns the state before the first step; by default the
         trainer's `init_state`.
 
@@ -136,7 +136,7 @@ def train(
 
 
 class Profiling:
-    """Traces the second chunk of steps, because the first chunk compiles."""
+    """A hook that traces the second chunk of steps; JAX compiles during the first chunk."""
 
     def __init__(self, trainer: Trainer, folder: Path, view: View):
         self.last_step = trainer.total_steps
@@ -156,7 +156,7 @@ class Profiling:
 
 
 def trace_folder(out: Path) -> Path:
-    """The folder of a run's trace, next to its metrics.
+    """The folder for the trace of a run, which is next to the run's metrics.
 
     If `out` is in a bucket, the result is a new temporary folder on this machine.
     """
@@ -164,7 +164,7 @@ def trace_folder(out: Path) -> Path:
 
 
 class Checkpointing:
-    """Saves state and metrics every half minute, at the end, and when the run is interrupted."""
+    """A hook that saves every half minute, at the end, and when the run is interrupted."""
 
     def __init__(
         self,
@@ -192,14 +192,14 @@ class Checkpointing:
 
 
 def name_of(seeds: Seeds) -> str:
-    """The first and the last seed of a group as a text, such as 0-4, or the only seed."""
+    """A text for a group of seeds: the first and the last seed, such as 0-4, or the only seed."""
     return "-".join(map(str, sorted({seeds[0], seeds[-1]})))
 
 
 def show_progress(
     trainer: Trainer, seeds: Seeds, view: View, logs: list[MetricsLog], clock: Clock, chunk: Chunk
 ) -> None:
-    """Show the loss, the accuracy of the last epoch, and the speed once it is known."""
+    """Show the loss, the accuracy after the last full epoch, and the speed if it is known."""
     numbers = f"loss {chunk.losses.mean():.4f}"
     if logs[0].lines:
         accuracy = statistics.fmean(log.lines[-1]["accuracy"] for log in logs)
@@ -223,7 +223,7 @@ def log_epoch(
 ) -> None:
     """Evaluate the networks at the end of an epoch, and log the metrics of each seed.
 
-    For streamed data, also show how long the program waited for data.
+    For streamed data, also show for which share of the time training waited for data.
     """
     if not chunk.ends_epoch:
         return

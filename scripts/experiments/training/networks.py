@@ -1,4 +1,4 @@
-"""Builds the network that a recipe describes."""
+"""Build the network that a recipe describes."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -26,16 +26,16 @@ def network(
     statistics: Mapping[str, Any] | None = None,
     key: Array,
 ) -> nnx.Module:
-    """The untrained network of a recipe.
+    """Build the untrained network of a recipe.
 
     Args:
       recipe: Recipe that names the model and its normalization.
       classes: Number of outputs.
       shape: Height, width and channels of the images.
-      streamed: Whether to build a network for large images, which are read from the disk during
-        training, as for ImageNet. If false, the network is for small images.
-      statistics: Options of batch norm and unitized layers that say over which devices statistics
-        are computed.
+      streamed: Whether the network is for large images, such as ImageNet's, which are read from the
+        disk during training; otherwise, the network is for small images.
+      statistics: Options that tell batch norm and unitized layers over which devices to compute
+        statistics.
       key: Key of the initial weights.
 
     Raises:
@@ -66,7 +66,7 @@ def network(
 
 
 def graphs(recipe: Recipe, images: Images) -> tuple[nnx.GraphDef, nnx.GraphDef]:
-    """The graphs of a recipe's network, in training and in inference."""
+    """The graphs (`nnx.GraphDef`) of a recipe's network for training and for inference."""
     shape = images.x_train.shape[1:]
     build = partial(network, recipe, classes=images.classes, shape=shape, key=jax.random.key(0))
     model = nnx.eval_shape(build)

@@ -1,4 +1,4 @@
-"""Optimizers and learning-rate schedules of recipes.
+"""Make the optimizers and learning-rate schedules that recipes name.
 
 An optimizer is `nesterov`, from the unitization paper, or an optimizer of Optax whose only required
 argument is a learning rate.
@@ -18,7 +18,7 @@ from experiments.recipes import Recipe, drop_epochs
 
 
 def known_optimizers() -> list[str]:
-    """The names of the optimizers of Optax whose only required argument is a learning rate."""
+    """The names of Optax's optimizers that require only a learning rate as argument."""
     found = []
     for name, make in inspect.getmembers(optax, inspect.isfunction):
         required = [
@@ -32,7 +32,7 @@ def known_optimizers() -> list[str]:
 
 
 def check_optimizer(recipe: Recipe) -> None:
-    """Refuse an optimizer whose name is unknown.
+    """Raise an error if the name of the recipe's optimizer is unknown.
 
     Raises:
       InputError: The name is neither nesterov nor an optimizer of Optax whose only required
@@ -56,7 +56,7 @@ def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
 
     Args:
       recipe: Recipe with the schedule.
-      steps: The number of steps of an epoch.
+      steps: The number of steps in an epoch.
     """
     warmup = round(recipe.warmup * recipe.epochs * steps)
     if recipe.schedule == "cosine":
@@ -78,7 +78,7 @@ def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
 
 
 def learning_rate(recipe: Recipe, steps: int, step: int) -> float:
-    """The learning rate of a step, counted from 0, to six significant digits.
+    """The learning rate at step number `step`, counted from 0, with six significant digits.
 
     An epoch has `steps` steps.
     """
@@ -86,10 +86,10 @@ def learning_rate(recipe: Recipe, steps: int, step: int) -> float:
 
 
 def make_optimizer(recipe: Recipe, steps: int) -> optax.GradientTransformation:
-    """The optimizer of a recipe whose epochs have `steps` steps.
+    """Make the optimizer of a recipe; an epoch has `steps` steps.
 
-    With `nesterov`, the gradient is multiplied by the rate before it is added to the velocity, as
-    in the unitization paper's code.
+    With `nesterov`, the gradient is multiplied by the learning rate, and the product is added to
+    the velocity, as in the unitization paper's code.
     """
     schedule = make_schedule(recipe, steps)
     kernels = partial(jax.tree.map, lambda p: p.ndim > 1)

@@ -1,4 +1,4 @@
-"""Trains networks with two normalizations from equal weights, and measures them at every epoch."""
+"""Train networks with two normalizations from equal weights, and measure them at every epoch."""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,8 +29,8 @@ PROBE = 1000  # The number of test images for which the outputs of a layer are m
 class History(NamedTuple):
     """The measurements of one network at the end of every epoch.
 
-    `moments` and `distances` describe each channel of the last normalization layer's outputs for
-    the probe images.
+    `moments` and `distances` describe the outputs of the last normalization layer for the first
+    `PROBE` test images, with one number for each channel.
 
     Attributes:
       loss: The training loss.
@@ -47,15 +47,15 @@ class History(NamedTuple):
 
 
 class Program(NamedTuple):
-    """The compiled functions of the networks with one normalization, shared by all seeds.
+    """The compiled functions for networks with one normalization; all seeds use the same ones.
 
     Attributes:
       trainer: The trainer of the network.
-      init_state: A function that returns the untrained network of a seed, with the running
-        statistics of a sample of images.
-      outputs: A function that returns the outputs of the last normalization for the probe images,
-        in inference.
-      probe_accuracy: A function that returns the accuracy on the probe images.
+      init_state: A function that takes a seed and returns the untrained network, with running
+        statistics from a sample of images.
+      outputs: A function that takes a state and returns the last normalization layer's outputs for
+        the first `PROBE` test images, in inference.
+      probe_accuracy: A function that takes a state and returns the accuracy on these images.
     """
 
     trainer: Trainer
@@ -102,7 +102,7 @@ def train(program: Program, seed: int, out: Path, view: loop.View) -> tuple[Stat
     """Train from `seed`, or from the newest undamaged checkpoint, and measure every epoch.
 
     Args:
-      program: The program, compiled for the recipe.
+      program: The functions that are compiled for the recipe.
       seed: Seed of the initial weights and of the order of the images.
       out: Folder of the runs of all seeds.
       view: The display that shows the progress.
@@ -126,7 +126,7 @@ def train(program: Program, seed: int, out: Path, view: loop.View) -> tuple[Stat
 
 
 def _measure(program: Program, state: State) -> loop.Measure:
-    """Return a function that measures moments of the outputs, and distances since the last call."""
+    """Make a function that measures outputs' moments, and their distances since its last call."""
     outputs = program.outputs(state)
 
     def measure(state: State) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Connects the processes of one run, and lets all of them make equal decisions."""
+"""Connect the processes of one run, and let all processes act equally."""
 
 import ctypes
 import os
@@ -27,9 +27,9 @@ def init_distributed(
 ) -> None:
     """Connect to the other processes before any computation.
 
-    Without a coordinator, the function does nothing. JAX ends all processes if one is silent for
-    `heartbeat` seconds, and at once if process 0 ends. Each process then prints a sentence and
-    exits with status 2.
+    Without a coordinator, the function does nothing. If one process is silent for `heartbeat`
+    seconds, JAX ends all processes. If process 0 ends, JAX ends all processes at once. Each process
+    then prints a sentence and exits with status 2.
 
     Raises:
       InputError: The other processes cannot be reached.
@@ -68,10 +68,10 @@ def _aborted(_: int) -> None:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Turn exceptions that another process causes into an `InputError` of one sentence.
+    """A context that turns exceptions caused by other processes into an `InputError`.
 
-    A computation of several processes fails if one of the processes has ended. Other exceptions are
-    raised unchanged.
+    If one process has ended, a computation of several processes fails, and the error is one
+    sentence. Exceptions with other causes are raised unchanged.
 
     Raises:
       InputError: A computation of several processes has failed.
@@ -94,12 +94,12 @@ def first_line(error: Exception) -> str:
 
 
 def is_main_process() -> bool:
-    """Whether this process is the one that writes files and prints."""
+    """Whether this process is process 0, which alone writes files and prints."""
     return jax.process_index() == 0
 
 
 def any_process(*flags: bool) -> tuple[bool, ...]:
-    """For each flag, whether any process has set it.
+    """For each flag, whether at least one process has set the flag.
 
     All processes get the same result, so that they end at the same step.
     """

@@ -1,4 +1,4 @@
-"""A training run of several seeds: groups of seeds, the progress bar and the results."""
+"""Run the training of several seeds, with groups of seeds, a progress bar and results."""
 
 import dataclasses
 import statistics
@@ -27,7 +27,7 @@ from experiments.training.trainer import Seeds, Trainer
 
 
 class Bar:
-    """The progress bar of a run."""
+    """A display that shows the progress of a run on a bar."""
 
     def __init__(self, progress: Progress, total: int):
         self.progress = progress
@@ -44,22 +44,22 @@ class Bar:
 def seed_groups(
     recipe: Recipe, seeds: int, vmap_seeds: Literal["auto", "yes", "no"]
 ) -> list[Seeds]:
-    """Divide the seeds into groups.
+    """Divide the seeds into groups; the seeds of one group are trained together by vmap.
 
-    The seeds of one group are trained together by vmap, and the groups are trained in turn. With
-    "auto", only the seeds of an mlp are one group: on a CPU, vmap halves the time of five mlps. For
-    five residual networks, vmap saves no time and takes five times the memory, because convolutions
-    with one kernel per seed become grouped convolutions.
+    The groups are trained in turn. With "auto", all seeds form one group only if the network is an
+    mlp. On a CPU, vmap halves the time of five mlps. For five residual networks, vmap saves no time
+    and takes five times the memory, because convolutions with one kernel per seed become grouped
+    convolutions.
     """
     together = recipe.model == "mlp" if vmap_seeds == "auto" else vmap_seeds == "yes"
     return [tuple(range(seeds))] if together else [(seed,) for seed in range(seeds)]
 
 
 def recipe_to_evaluate(out: Path, recipe: Recipe) -> Recipe:
-    """The recipe of the run in `out`.
+    """The recipe of the run in `out`, which must agree with the given `recipe`.
 
     Raises:
-      InputError: The run has another data set or another network than `recipe`.
+      InputError: The run and `recipe` differ in the data set, the model or the normalization.
     """
     found, _ = read_recipe(out)
     for name in ("dataset", "model", "normalization"):
@@ -81,13 +81,14 @@ def prepare(
     *,
     evaluate_only: bool = False,
 ) -> Callable[[Seeds], State]:
-    """Prepare the folder of a run.
+    """Prepare the folder of a run, and return a function that makes the first state.
 
-    The result is a function from the seeds of a group to the state before the first step. With
-    `evaluate_only`, the function does not check from which weights the run in `out` started.
+    The returned function takes the seeds of a group and returns their state before the first step.
+    With `evaluate_only`, `prepare` does not check from which weights the run in `out` started.
 
     Raises:
-      InputError: The folder belongs to another run, or `init_from` has another network.
+      InputError: The folder belongs to a different run, or the run `init_from` has a different
+        network.
     """
     weights = None if init_from is None else InitialWeights(init_from, sum(map(len, groups)))
     digest = weights.digest if weights else None
@@ -100,14 +101,14 @@ def prepare(
 def train_groups(
     trainer: Trainer, groups: list[Seeds], out: Path, extras: Extras, init: Callable[[Seeds], State]
 ) -> dict[str, Any]:
-    """Train all groups, with a progress bar, and return the results.
+    """Train all groups of seeds, show a progress bar, and return the results.
 
     Args:
-      trainer: The trainer, compiled for the recipe and for the number of seeds of a group.
+      trainer: The trainer, compiled for the recipe and for the number of seeds in a group.
       groups: The groups of seeds that `seed_groups` returns.
       out: Folder of the run.
-      extras: Further options of the run.
-      init: A function from the seeds of a group to the state before the first step.
+      extras: Additional actions of the run.
+      init: A function that takes the seeds of a group and returns the state before the first step.
 
     Raises:
       StoppedError: SIGTERM or Ctrl-C asked the run to end, and its state is saved.
@@ -152,6 +153,6 @@ def show_evaluations(
 
 
 def summary(values: list[float]) -> dict[str, float | None]:
-    """The median, the mean and the standard error; a single value has no standard error."""
+    """The median, the mean and its standard error; for a single value, the error is None."""
     stderr = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
     return {"median": statistics.median(values), "mean": statistics.fmean(values), "stderr": stderr}

@@ -1,4 +1,4 @@
-"""The folder of a run, with the recipe and, for each seed, a folder with metrics."""
+"""Use the folder of a run, which has the recipe and, for each seed, a folder with metrics."""
 
 import dataclasses
 import json
@@ -28,18 +28,18 @@ def prepare(
 ) -> None:
     """Write the recipe of a run, or check that the folder has a run of the same recipe.
 
-    A run with a constant learning rate may be continued for more epochs.
+    A run with a constant learning rate can be continued for more epochs.
 
     Args:
       out: The folder of the run, which must exist.
       recipe: Recipe of the run.
       data: The data set.
-      vmapped_seeds: The number of seeds that one program trains.
+      vmapped_seeds: The number of seeds that are trained together by vmap.
       images: The number of training images, if not all images of the data set are used.
       init_from: A digest of the initial weights, if they come from another run.
 
     Raises:
-      InputError: The folder has a run of an unknown recipe, of another recipe or of other data.
+      InputError: The folder has a run with an unknown recipe, a different recipe or different data.
     """
     path = out / "recipe.json"
     settings = dataclasses.asdict(recipe) | {"vmapped_seeds": vmapped_seeds, "images": images}
@@ -73,7 +73,7 @@ def prepare(
 
 
 def more_epochs(out: Path, recipe: Recipe, existing: dict[str, Any]) -> dict[str, int]:
-    """The entry "epochs" of `recipe`, if the run in `out` was recorded with fewer epochs.
+    """{"epochs": the number in `recipe`} if the run in `out` has fewer epochs; otherwise {}.
 
     Raises:
       InputError: The existing run has fewer epochs, and its learning rate depends on this number.
@@ -102,7 +102,7 @@ def is_run(folder: Path) -> bool:
 
 
 def has_trained(out: Path) -> Path | None:
-    """A checkpoint or the results in the folder of a run; None if the folder has neither."""
+    """The path of a checkpoint or of the results in a run's folder, or None if it has neither."""
     found = [path for path in out.glob("checkpoints-*/*") if path.name.isdigit()]
     found += out.glob("results.json")
     return min(found, default=None)
@@ -144,17 +144,17 @@ def same_data(out: Path, data: Images | Records) -> None:
 
 
 class MetricsLog:
-    """The metrics of a seed's epochs.
+    """The log of one seed, which has the metrics of every epoch.
 
     The main process writes the metrics to metrics.jsonl and to a file for TensorBoard.
     """
 
     def __init__(self, folder: Path, lines: Lines, log: Callable[[str], None]):
-        """Open the log of a seed.
+        """Open the log of a seed; a file that lacks lines is written again.
 
         Args:
           folder: Folder of the seed.
-          lines: The metrics of each epoch before the checkpoint, from the checkpoint.
+          lines: The metrics of the epochs before the checkpoint, as the checkpoint stores them.
           log: A function that is called with a line of text if the file lacks any of `lines`.
         """
         self.path, self.lines = folder / "metrics.jsonl", lines
@@ -186,7 +186,7 @@ class MetricsLog:
 
 
 def read_lines(path: Path) -> Lines:
-    """The values of a file of JSON lines, up to the first invalid line; none without a file."""
+    """The values in a file of JSON lines up to the first invalid line; [] without a file."""
     lines = []
     for text in (files.read_bytes(path) or b"").splitlines():
         try:
@@ -197,5 +197,5 @@ def read_lines(path: Path) -> Lines:
 
 
 def lines_of(notes: Sequence[Lines] | None, seeds: int) -> list[Lines]:
-    """The metrics of each seed in the notes of a checkpoint; none for an untrained network."""
+    """The metrics of each seed in a checkpoint's notes; empty lists if there are no notes."""
     return [list(lines) for lines in notes] if notes else [[] for _ in range(seeds)]

@@ -1,9 +1,9 @@
-"""Trains small networks outside the recipes, as one compiled program.
+"""Train small networks without a recipe, in one compiled scan.
 
 In `Trainer`, a recipe fixes initialization, optimizer and the order of batches, and the training
-returns to Python after every few steps. The experiments that use this module choose the
-initialization, the optimizer and the batches. One scan takes all steps, because a step takes less
-time than a call from Python. To train several networks, apply `vmap`.
+returns to Python after every few steps. Experiments that use this module supply their own
+initialization, optimizer and batches. One scan takes all steps, because a step takes less time than
+starting it from Python. To train several networks, apply `vmap`.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def scan_steps(
     """Take one step for each batch; return the final parameters and the final optimizer state.
 
     Args:
-      loss: A function of parameters and a batch.
+      loss: A function that takes parameters and a batch, and returns the loss.
       optimizer: Optax optimizer.
       params: Parameters before the first step.
       optimizer_state: State of the optimizer before the first step.

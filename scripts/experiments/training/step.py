@@ -1,4 +1,4 @@
-"""A training step: the loss on every device, the gradient over all devices, and the update."""
+"""Make a training step, with losses on every device, a mean gradient, and the update."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +19,7 @@ Step = Callable[["State", tuple[Array, ...], Int[Array, ""]], "State"]
 
 
 class State(NamedTuple):
-    """The state that a step changes; `loss` is the sum of the losses in the epoch so far."""
+    """The state that a step changes; `loss` is the sum of losses since the epoch began."""
 
     params: Any
     statistics: Any
@@ -36,12 +36,12 @@ def train_step(
     mesh: Mesh,
     microbatches: int,
 ) -> Step:
-    """Return a function from a state, the loader's arrays and a seed to the next state.
+    """Make a function that takes a state, the loader's arrays and a seed, and returns a state.
 
     Args:
       recipe: Recipe of the network.
       loader: The loader of the images of a step.
-      optimizer: Optimizer, whose state is part of `State`.
+      optimizer: Optimizer; its state is part of `State`.
       graph: The network in training, without its arrays.
       mesh: A mesh with one axis, `data`, over which batches are sharded.
       microbatches: Number of parts into which a device's images are divided. Normalization uses the
@@ -75,7 +75,7 @@ def train_step(
 
 
 def clip_alpha(params: Any) -> Any:
-    """The tree `params`, in which every alpha of a unitized layer is clipped to [0, 1].
+    """The tree `params` after every alpha of a unitized layer is clipped to [0, 1].
 
     The bounds of Theorem 3.3 hold for alpha in [0, 1].
     """
@@ -93,7 +93,7 @@ def cast(tree: Any, recipe: Recipe) -> Any:
 
 
 def rematerialize(model: nnx.Module) -> nnx.Module:
-    """A copy of the model whose blocks, or stages, are recomputed in the backward pass."""
+    """A copy of the model; its blocks or stages are recomputed in the backward pass."""
     copy: Any = nnx.merge(*nnx.split(model), copy=True)
     for part in getattr(copy, "blocks", getattr(copy, "stages", ())):
         # A module that holds the block would change the names of the variables. A subclass keeps
@@ -103,7 +103,7 @@ def rematerialize(model: nnx.Module) -> nnx.Module:
 
 
 def _recomputed(kind: type[nnx.Module]) -> type[nnx.Module]:
-    """The subclass of a block whose call is recomputed in the backward pass."""
+    """A subclass of a block's class; its outputs are recomputed in the backward pass."""
 
     # `nnx.remat` accepts no function with keyword arguments, such as the call of `nnx.Sequential`.
     @nnx.remat
@@ -131,7 +131,7 @@ def cross_entropy(
 def _gradient(
     recipe: Recipe, loader: Loader, graph: nnx.GraphDef, mesh: Mesh, microbatches: int
 ) -> Callable:
-    """A function that returns loss, new statistics and gradient.
+    """Make a function that returns the loss, the new statistics and the gradient.
 
     The arguments of the function are parameters, statistics, images, labels and the random draws of
     the augmentation. Every device differentiates the mean loss of its own images. The parameters

@@ -1,4 +1,4 @@
-"""Logs the loss after every few steps, in addition to the metrics of every epoch."""
+"""Log the loss after every few steps, in addition to the metrics of every epoch."""
 
 import json
 from pathlib import Path
@@ -15,13 +15,13 @@ from experiments.training.trainer import Trainer
 
 
 class StepLog:
-    """Adds a line for each chunk to the steps.jsonl of every seed."""
+    """A hook that adds a line to the file steps.jsonl of every seed after each chunk."""
 
     def __init__(self, trainer: Trainer, folders: list[Path], state: State):
-        """Open the logs, and remove lines for steps after the step of the resumed `state`.
+        """Open the logs, and remove the lines of steps that follow the resumed `state`.
 
         Args:
-          trainer: The trainer, whose `steps` is the number of steps of an epoch.
+          trainer: The trainer; it gives the number of steps in an epoch.
           folders: Folders of the seeds.
           state: State at the start of training.
         """

@@ -1,4 +1,4 @@
-"""Reads networks that scripts/train.py has trained, without reading training data."""
+"""Read networks that scripts/train.py has trained; no training data are read."""
 
 import dataclasses
 import hashlib
@@ -56,10 +56,10 @@ def read_recipe(run: Path) -> tuple[Recipe, dict[str, Any]]:
 
 
 def load_network(run: str | Path, seed: int = 0) -> nnx.Module:
-    """The network of a seed from its newest checkpoint, for inference.
+    """Read the network of a seed from its newest checkpoint, for inference.
 
-    The network takes images `(n, height, width, channels)`, standardized like the images of the
-    data set, and returns logits `(n, classes)`.
+    The network takes images `(n, height, width, channels)` and returns logits `(n, classes)`. The
+    images must be standardized like the images of the data set.
 
     Args:
       run: The folder `--out` of scripts/train.py, on this machine or in a bucket.
@@ -80,7 +80,7 @@ def load_network(run: str | Path, seed: int = 0) -> nnx.Module:
 
 
 def _weights(run: Path, seeds: Sequence[int]) -> list[tuple[Any, Any]]:
-    """The parameters and statistics of seeds, from their newest checkpoints, on one device."""
+    """Read the parameters and statistics of seeds from their newest checkpoints, on one device."""
     recipe, settings = read_recipe(run)
     count = settings["vmapped_seeds"]
     data = data_shapes(settings["data"])
@@ -97,9 +97,9 @@ def _weights(run: Path, seeds: Sequence[int]) -> list[tuple[Any, Any]]:
 
 
 class InitialWeights:
-    """The networks of a run, whose weights become the initial weights of another run.
+    """The trained networks of an old run, as initial weights for a new run.
 
-    Each seed of the new run starts from the network of the same seed.
+    Each seed of the new run starts from the old run's network with the same seed.
 
     Attributes:
       digest: A hash that identifies the weights.
@@ -117,10 +117,10 @@ class InitialWeights:
         self.digest = hashlib.sha256(b"".join(arrays)).hexdigest()
 
     def init_state(self, trainer: Trainer, seeds: Seeds) -> State:
-        """The first state of `trainer`, with the weights and statistics of the old run's networks.
+        """The first state of `trainer`, with weights and statistics from the old run's networks.
 
         Raises:
-          InputError: The trainer has another network.
+          InputError: The networks of the trainer and of the old run differ.
         """
         state = trainer.init_state(seeds)
         own = state.params, state.statistics
@@ -153,7 +153,7 @@ class InitialWeights:
 
 
 def newest_state(trainer: Trainer, seeds: Seeds, run: Path) -> State:
-    """The state of a group of seeds from its newest checkpoint.
+    """Read the state of a group of seeds from the group's newest checkpoint.
 
     Raises:
       InputError: The run has no checkpoint of the group.
@@ -169,7 +169,7 @@ def newest_state(trainer: Trainer, seeds: Seeds, run: Path) -> State:
 
 
 def data_shapes(data: dict[str, Any]) -> Images | Records:
-    """A data set without real images, whose sizes are the entry `data` of recipe.json."""
+    """A data set without real images; the entry `data` of recipe.json gives its sizes."""
     if data["shape"] is None:
         splits = range(data["train"]), range(data["test"])
         return Records(data["name"], "", data["classes"], *splits)

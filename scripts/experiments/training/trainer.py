@@ -1,9 +1,9 @@
-"""Compiles a recipe for a data set and a mesh; up to rounding, losses are the same on any mesh.
+"""Compile a recipe for a data set and a mesh; up to rounding, losses do not depend on the mesh.
 
 A state contains everything that a step changes, and the number of finished steps. Batches, crops
-and flips depend only on the seed and the number of finished steps, so a resumed run and an
-uninterrupted run give bitwise equal results. If seeds are trained by vmap, one program trains all
-seeds, and each leaf of the state has an axis of seeds.
+and flips depend only on the seed and the number of finished steps. Therefore a resumed run and an
+uninterrupted run give bitwise equal results. If seeds are trained by vmap, one compiled function
+trains all seeds, and each leaf of the state has an axis of seeds.
 """
 
 import time
@@ -37,14 +37,14 @@ Seeds = tuple[int, ...]
 
 
 class Layout(NamedTuple):
-    """How a recipe is laid out on devices, which changes results only by rounding.
+    """How a recipe runs on devices; the layout changes results only by rounding.
 
     Attributes:
       shard_state: Whether parameters and optimizer state are sharded instead of replicated.
       remat: Whether the inside of each block is recomputed in the backward pass.
-      vmap_seeds: Whether several seeds train as one program.
+      vmap_seeds: Whether several seeds are trained together by vmap.
       workers: Number of processes that read images, for streamed data sets.
-      microbatches: Number of parts into which a device's images of a step are divided.
+      microbatches: Number of parts into which each device's images in a step are divided.
         Normalization uses the statistics of all parts together.
     """
 
@@ -56,24 +56,24 @@ class Layout(NamedTuple):
 
 
 class Trainer:
-    """A recipe that is compiled for one seed, or for several seeds that are trained by vmap.
+    """A compiled recipe that trains one seed, or several seeds together by vmap.
 
     Attributes:
       recipe: Recipe of the network.
       steps: Number of steps in an epoch; images that do not fill a batch are left out.
       total_steps: The number of steps of all epochs.
-      steps_per_call: The maximum number of steps in one call, after which the loss is read.
+      steps_per_call: The largest number of steps between two times at which the loss is read.
       parameters: Number of trained parameters of one network.
       placement: The shape of the mesh, and the kind of its devices.
-      vmaps_seeds: Whether several seeds are trained as one program.
-      streams: Whether images are streamed, so that batches are read while the network is trained.
-      seconds_waiting: The seconds that all calls of `advance` together have waited for batches.
+      vmaps_seeds: Whether several seeds are trained together by vmap.
+      streams: Whether batches of images are read while the network is trained.
+      seconds_waiting: The total time in seconds that `advance` has waited for batches.
     """
 
     def __init__(
         self, recipe: Recipe, data: Images | Records, mesh: Mesh, layout: Layout | None = None
     ):
-        """Prepare the programs; each is compiled at its first call.
+        """Prepare the functions of the trainer; JAX compiles a function when it is first called.
 
         Args:
           recipe: The recipe of the network, which is already checked.
@@ -83,7 +83,7 @@ class Trainer:
 
         Raises:
           InputError: A batch cannot be divided evenly over devices and parts, a batch is larger
-            than the data set, the run has too many steps, or two options exclude each other.
+            than the training set, the run has too many steps, or two options exclude each other.
         """
         layout = layout or Layout()
         self.recipe, self.vmaps_seeds = recipe, layout.vmap_seeds
@@ -146,15 +146,15 @@ class Trainer:
         return jnp.asarray(seeds if self.vmaps_seeds else seeds[0], jnp.int32)
 
     def init_state(self, seeds: Seeds) -> State:
-        """The state before the first step."""
+        """The state of the seeds' networks before the first step."""
         return self._init(self._seed_array(seeds))
 
     def batches(self, seeds: Seeds, epoch: int, step: int) -> Any:
-        """The batches of an epoch, starting at step `step`, in the form that `advance` takes."""
+        """The batches of an epoch from step `step` on, in the form that `advance` takes."""
         return self._loader.epoch(self._seed_array(seeds), epoch, step)
 
     def advance(self, state: State, batches: Any, seeds: Seeds, count: int) -> State:
-        """Take `count` more steps of the epoch of `batches`; `state` is donated."""
+        """Take the next `count` steps with `batches`, and return the new state; donates `state`."""
         seed = self._seed_array(seeds)
         if self._scans:
             return self._take_steps(state, self._device_batch(batches), seed, count)
@@ -163,14 +163,14 @@ class Trainer:
         return state
 
     def _device_batch(self, batches: Any) -> Any:
-        """The next arrays of the loader; the time of waiting is added to `seconds_waiting`."""
+        """Get the loader's next arrays, and add the waiting time to `seconds_waiting`."""
         began = time.monotonic()
         arrays = self._loader.device_batch(batches)
         self.seconds_waiting += time.monotonic() - began
         return arrays
 
     def evaluate(self, state: State) -> list[dict[str, float]]:
-        """For each seed, the fractions of test images that are classified correctly."""
+        """For each seed, the fractions of test images that the network classifies correctly."""
         return self._evaluate((state.params, state.statistics))
 
     def evaluate_views(
@@ -181,7 +181,7 @@ class Trainer:
         return {view: self._evaluate(network, view)[0] for view in views}
 
     def lower(self, seeds: Seeds = (0, 1)) -> jax.stages.Lowered:
-        """The lowered program of a step for all `seeds` or, without vmap, for the first seed."""
+        """Lower a training step for all `seeds` or, without vmap, for the first seed."""
         seed = self._seed_array(seeds)
         shapes = self._state_shapes
         if self.vmaps_seeds:
@@ -199,16 +199,16 @@ def mesh_of(
     available: Sequence[Any] = (),
     axis_type: AxisType = AxisType.Auto,
 ) -> Mesh:
-    """A mesh with one axis, `data`, over all devices of all processes, or over the first `devices`.
+    """A mesh with one axis, `data`, over all devices or over the first `devices` devices.
 
     Args:
-      devices: The number of devices; by default all.
-      available: The devices to choose from; by default the devices of all processes.
+      devices: The number of devices; by default all available devices.
+      available: The devices that can be used; by default the devices of all processes.
       axis_type: With Auto, XLA propagates shardings; with Explicit, JAX propagates shardings in
         types.
 
     Raises:
-      InputError: `devices` is less than 1, or fewer devices exist.
+      InputError: `devices` is less than 1, or larger than the number of available devices.
     """
     available = available or jax.devices()
     if devices is not None and not 1 <= devices <= len(available):
@@ -269,7 +269,7 @@ def _init_state(
 
 
 def _statistics_options(recipe: Recipe, devices: int) -> dict[str, Any]:
-    """The options of a layer that normalizes each group of the batch by its own statistics.
+    """The options with which a layer normalizes each group of a batch by the group's statistics.
 
     A group is either a part of one device's images, or all images of several devices.
     """

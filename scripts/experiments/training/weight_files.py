@@ -1,4 +1,4 @@
-"""Reads weight files of residual networks for small images, with PyTorch's names."""
+"""Read weight files of residual networks for small images; arrays have PyTorch's names."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,16 +18,17 @@ NORM = {"weight": "scale", "bias": "bias", "running_mean": "mean", "running_var"
 
 
 def read(path: Path) -> CifarResNet:
-    """The `CifarResNet` of a weight file, whose arrays determine the depth and the classes.
+    """Read a `CifarResNet` from a weight file; its arrays imply the depth and the classes.
 
-    Convolutions have the names `conv1`, `layer1.0.conv1`, ..., and each has a batch norm, `bn1`,
-    `layer1.0.bn1`, .... The last layer is `linear`, and shortcuts have no parameters.
+    In the file, convolutions have the names `conv1`, `layer1.0.conv1`, .... Each convolution has a
+    batch norm, and these have the names `bn1`, `layer1.0.bn1`, .... The last layer is `linear`, and
+    shortcuts have no parameters.
 
     Args:
       path: File whose name ends in .safetensors.
 
     Raises:
-      InputError: The file cannot be read, or its arrays have other names or shapes or are not
+      InputError: The file cannot be read, or its arrays have unexpected names or shapes, or are not
         finite.
     """
     try:
@@ -54,12 +55,12 @@ def read(path: Path) -> CifarResNet:
 
 
 def name(path: Path) -> str:
-    """The name that a recipe gives the network of a weight file, such as resnet20."""
+    """The name, such as resnet20, by which a recipe names the network of a weight file."""
     return f"resnet{2 * len(read(path).blocks) + 2}"
 
 
 def check_fits(model: CifarResNet, images: Images) -> None:
-    """Refuse a data set whose number of channels or classes differs from the network's."""
+    """Raise an error if a data set and the network differ in their channels or classes."""
     given = model.stem.kernel.shape[-2], model.head.kernel.shape[-1]
     if given != (found := (images.x_train.shape[-1], images.classes)):
         raise InputError(
@@ -78,7 +79,7 @@ def _untrained_network(kernels: Mapping[str, np.ndarray]) -> CifarResNet:
 
 
 def _variables(model: Any) -> Iterator[tuple[str, Any]]:
-    """For each parameter and running statistic of a network, PyTorch's name and the variable."""
+    """Yield PyTorch's name and the variable for each parameter and running statistic."""
     layers = [("conv1", model.stem, "bn1", model.stem_norm)]
     per_stage = len(model.blocks) // 3
     for k, block in enumerate(model.blocks):
