@@ -1,9 +1,9 @@
-"""The claims of three papers as data: printed statements, corrections and checks.
+"""The claims of three papers as data, with printed statements, corrections and checks.
 
 `PAPERS` has the claims of each paper, nearly in the paper's order. `ALL` has the claims of all
-papers. The modules follow the sections of each paper: a long section has several modules, and some
-modules cover several short sections. In a module, the checks of a claim follow the claim.
-`geometry.claims` decides whether each claim holds.
+papers. The modules follow the sections of each paper. A long section has several modules, and some
+modules cover several short sections. In a module, the checks of a claim follow the claim. The
+package `geometry.claims` finds out whether each claim holds.
 """
 
 from claims.bn_decomposed import CLAIMS as _BN_DECOMPOSED
@@ -14,7 +14,7 @@ from geometry.claims import Claim
 
 
 class Papers(dict[str, tuple[Claim, ...]]):
-    """A dictionary from the name of a paper to the paper's claims."""
+    """A dictionary with the names of papers as keys, and the claims of each paper as value."""
 
     def __missing__(self, name: str) -> tuple[Claim, ...]:
         raise KeyError(f"the paper must be one of {', '.join(self)}; got {name}")

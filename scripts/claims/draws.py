@@ -1,4 +1,4 @@
-"""Functions for claims of all papers: random numbers, and the fitted exponent of an error."""
+"""Draw random numbers, and fit the exponent of an error, for claims of all papers."""
 
 import math
 from typing import Any

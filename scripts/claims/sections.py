@@ -1,4 +1,4 @@
-"""Collects the claims that the modules of a paper define."""
+"""Collect the claims that the modules of a paper define."""
 
 from types import ModuleType
 

@@ -1,8 +1,8 @@
 """Claims of "Batch Normalization Decomposed" (Nachum, Bondaschi, Gastpar and Khina).
 
-Samples are the rows of a batch. A function of a random key returns either named float32 draws, or
-float64 numbers for many cases. Each float64 number is a difference that should be 0, the excess
-over a bound, or a value that should equal the number in the check.
+Samples are the rows of a batch. A function that takes a random key returns either named float32
+draws, or float64 numbers for many cases. A float64 number is a difference that should be 0, an
+excess over a bound, or a value that should equal the number in the check.
 """
 
 from claims.bn_decomposed import (

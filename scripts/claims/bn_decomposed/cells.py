@@ -1,4 +1,4 @@
-"""Section I: cells of weights (with the same active samples), and Lemma 2 on the rank."""
+"""Section I: cells (sets of weights with the same active samples), and Lemma 2 on the rank."""
 
 import math
 from functools import partial
@@ -50,7 +50,7 @@ GAUSSIAN_ROWS = Draws(gaussian_rows, 200_000, batch_size=20_000, draws_per_key=2
 
 
 def gamma_of_three() -> float:
-    """The smallest volume γ of a cell of three samples."""
+    """The smallest volume γ of a cell, for the three samples `THREE`."""
     return float(geometry.gamma_2d(jnp.asarray(THREE)))
 
 
@@ -99,7 +99,7 @@ def _() -> Values:
 
 
 def probability_over_gamma(key: Key[Array, ""]) -> Values:
-    """1 − P/γ for γ = `gamma_2d` and the probability P that one more neuron gives full rank."""
+    """1 − P/γ, where P is the probability that one more neuron gives full rank (γ: `gamma_2d`)."""
     rng = generator(key)
     x, rows = rng.normal(size=(CASES * 5, 4, 2)), rng.normal(size=(CASES * 5, 3, 2))
     y = np.maximum(np.einsum("ind,ird->inr", x, rows), 0)
@@ -163,10 +163,10 @@ def _() -> Values:
 
 
 def _flips(rng: np.random.Generator, power: int, cases: int = 10 * CASES) -> np.ndarray:
-    """Whether a step of w changes the sign of w xᵢ, but of no other product w xⱼ.
+    """Whether a step of the weights w changes the sign of w xᵢ, but of no other product w xⱼ.
 
-    The step changes w to w − (1 + ε)(w xᵢ) xᵢ/‖xᵢ‖ᵖ, where p is `power`. The sample xᵢ is the one
-    with the smallest |w xᵢ|/‖xᵢ‖ᵖ⁻¹.
+    The step changes w to w − (1 + ε)(w xᵢ) xᵢ/‖xᵢ‖ᵖ, where p is `power`. Among the samples, xᵢ has
+    the smallest |w xᵢ|/‖xᵢ‖ᵖ⁻¹.
     """
     x, w = rng.normal(size=(cases, 4, 3)), rng.normal(size=(cases, 1, 3))
     norms = np.linalg.norm(x, axis=2)

@@ -20,7 +20,7 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 
 def accuracies_and_ranks(found: Any) -> str:
-    """Sentences with accuracies of the deepest networks, and initial ranks of the last layers."""
+    """Sentences on the deepest networks: their accuracies, and their last layers' initial ranks."""
     figure = found["figure_2"]
     runs, depth = figure["runs"], figure["depths"][-1] + 1
 
@@ -86,7 +86,7 @@ def _standardized_angle(n: int) -> float:
 
 
 def angles_with_recentering(key: Key[Array, ""]) -> Values:
-    """Angles at infinite width for 9 samples, for 100 samples, and in the limit of many samples."""
+    """The angles at infinite width for 9 samples, 100 samples, and in the limit of many samples."""
     return [_standardized_angle(n) for n in (9, 100)] + [_many_samples()]
 
 
@@ -126,7 +126,8 @@ def _() -> Values:
 def angle_without_recentering(key: Key[Array, ""]) -> Values:
     """The angle in degrees at the fixed point of layers that divide by the root mean square.
 
-    The first result is computed by iteration, the second in closed form; both are for many samples.
+    The first result is computed by iteration, and the second result in closed form. Both results
+    are limits for many samples.
     """
     step = jax.jit(geometry.mean_field.rms_cosine_step)
     cosine = jnp.asarray(0.3)
@@ -166,13 +167,13 @@ def _() -> Values:
 
 
 def activities(key: Key[Array, ""]) -> Statistics:
-    """Statistics of the share of 50 samples that activates a neuron after 30 layers of width 200.
+    """How many of 50 samples activate a neuron, after 30 layers of width 200.
 
     A sample activates a neuron if the activity is above a tenth of the neuron's largest activity.
     With recentering, "negligible" is the mean share of samples that do not activate a neuron.
     "broad" is the share of neurons that more than 90 % of the samples activate, and "zeros" is the
-    share of activities that are 0. The result "broad_without" is the same share as "broad", but for
-    layers without recentering.
+    share of activities that are 0. "broad_without" is defined like "broad", but for layers without
+    recentering.
     """
     recentered, rescaled = (_activities(key, part) for part in (standardize, rescale_rms))
 

@@ -1,4 +1,4 @@
-"""Statements in the text around the theorems: an intuition, a comparison and an interpretation."""
+"""Claims in the text around the theorems: an intuition, a comparison and an interpretation."""
 
 import math
 from functools import partial
@@ -18,9 +18,9 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 def _zeros_by_side(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
     """For two kinds of neurons, the mean number of samples that ReLU maps to zero.
 
-    A batch has a cluster of 19 samples with mean ν, and one sample far from the cluster. One result
-    is for the neurons W with Wν < μ and one for the neurons with Wν > μ, where μ is the mean of the
-    neuron over the batch. There are 40 batches with 2,000 neurons each.
+    A batch has a cluster of 19 samples with mean ν, and one sample far from the cluster. Let μ be
+    the mean of a neuron W over the batch. The first result is for the neurons with Wν < μ, and the
+    second result is for the neurons with Wν > μ. There are 40 batches with 2,000 neurons each.
     """
     rng = generator(key)
     x = np.concatenate([5 * rng.normal(size=(40, 1, 8)), rng.normal(size=(40, 19, 8))], 1)

@@ -66,7 +66,7 @@ def _() -> Cases:
 
 
 def next_layers(key: Key[Array, ""]) -> Statistics:
-    """Statistics of an invariant representation and of the batch `SPREAD` after one random layer.
+    """Statistics after one random layer, for an invariant representation and the batch `SPREAD`.
 
     In `SPREAD`, the samples of the cluster differ. The entry "distance" is the squared distance
     between two samples of this cluster; all other entries are from the invariant representation.
@@ -95,7 +95,7 @@ LAYER = Draws(next_layers, 60_000, batch_size=5000)
 
 
 def expected_entry() -> float:
-    """The exact value of √d E x₁ⱼ′ for the first sample after a layer of width d."""
+    """The exact value of √d E x₁ⱼ′, where x₁′ is the first sample after a layer of width d."""
     x = geometry.invariant_representation(POINTS, 2).astype(jnp.float64)
     gain = geometry.odd_points.cluster_growth(POINTS)
     return WIDTH**0.5 * float(geometry.odd_points.expected_entries(x, width=WIDTH, gain=gain)[0])

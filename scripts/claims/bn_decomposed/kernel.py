@@ -38,7 +38,8 @@ KERNEL = Draws(kernel_products, 200_000, batch_size=10_000, draws_per_key=500)
 def kernel_of_the_batch(recentred: bool) -> float:
     """The mean of ReLU(w x₁) ReLU(w x₂) for weights of variance 1.
 
-    The mean is half of the kernel, because the kernel is for weights of variance 2.
+    The mean is half of the arc-cosine kernel, because the kernel is defined with weights of
+    variance 2.
     """
     g = geometry.gram(jnp.asarray(BATCH))
     step = geometry.mean_field_step if recentred else geometry.arccosine_kernel
@@ -83,7 +84,7 @@ EQUATION_111.mean("K of two samples", lambda: kernel_of_the_batch(False), KERNEL
 
 
 def _kernel_excess(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The difference x·y − K(x, y), divided by ‖x‖ ‖y‖, with K the `arccosine_kernel`."""
+    """The difference x·y − K(x, y), divided by ‖x‖ ‖y‖, where K is the `arccosine_kernel`."""
     pairs = np.stack([x, y], 1)
     g = pairs @ pairs.swapaxes(1, 2)
     kernel = np.asarray(jax.jit(jax.vmap(geometry.arccosine_kernel))(jnp.asarray(g)))

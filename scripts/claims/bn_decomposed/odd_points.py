@@ -1,4 +1,4 @@
-"""Figure 3 and the remark on the odd point: recentered networks of infinite width."""
+"""Figure 3 and the remark on the odd point, in recentered networks of infinite width."""
 
 import math
 from functools import partial
@@ -41,7 +41,7 @@ def _turned_odd(g: Array, layers: int) -> Array:
 
 
 def ends_of_batches(key: Key[Array, ""]) -> Statistics:
-    """Whether one of 10 Gaussian samples becomes odd, and whether the longest sample does.
+    """Whether one of 10 Gaussian samples becomes odd, and whether it is the longest sample.
 
     The entry "odd" is 1 if a sample becomes odd at infinite width, and otherwise 0. If a sample
     becomes odd, "longest" is 0.1 if this sample was the longest after recentering, and otherwise
@@ -151,7 +151,7 @@ def _() -> Values:
 
 
 def _gram_of_odd_state(n: int) -> np.ndarray:
-    """The Gram matrix of n samples that no layer changes, and in which the first sample is odd."""
+    """The Gram matrix of n samples, the first of which is odd, that a layer does not change."""
     state = geometry.odd_points.odd_state(n)
     norms = np.array([state.norm_ratio] + [1.0] * (n - 1))
     cosines = np.full((n, n), math.cos(state.spread))
@@ -161,10 +161,10 @@ def _gram_of_odd_state(n: int) -> np.ndarray:
 
 
 def cluster_distances(n: int) -> tuple[float, float]:
-    """Two distances in a cluster, divided by the distance R from the odd sample to its centre.
+    """Two distances in a cluster, divided by the distance from the odd sample to the center.
 
-    The first distance is between two samples of the cluster, the second from a sample to the
-    cluster's centre.
+    The first distance is between two samples of the cluster. The second distance is from a sample
+    of the cluster to the cluster's center.
     """
     g = _gram_of_odd_state(n)
     pair = g[1, 1] + g[2, 2] - 2 * g[1, 2]

@@ -40,12 +40,14 @@ WIDTHS = (16, 64, 256)  # the widths of the linear networks
 
 
 def rescaled_cosines(key: Key[Array, ""]) -> Statistics:
-    """The mean |cos| between samples after 100 linear layers with rescaling, and its decreases.
+    """How fast the mean |cos| between samples decreases in linear layers with rescaling.
 
-    The result "scaled" is √d times the mean |cos| at width d = 64. The result "fall" is the mean at
-    width 64 minus half of the mean after 25 layers. The result "64 beyond 0.6" is the mean at width
-    64 minus 0.6 times the mean at a quarter of the width. The names of the other results give the
-    width and the factor. If the mean is proportional to 1/√d, the factor 0.5 would give 0.
+    All means are over pairs of samples after 100 layers, unless stated otherwise. The result
+    "scaled" is √d times the mean |cos| at width d = 64. The result "fall" is the mean at width 64,
+    minus half of the mean after 25 layers. The result "64 beyond 0.6" is the mean at width 64,
+    minus 0.6 times the mean at a quarter of this width. The other results have names with the width
+    and the factor in the same way. If the mean is proportional to 1/√d, the difference is 0 for the
+    factor 0.5.
     """
     (_, small), (early, late), (_, large) = (_cosines(key, width) for width in WIDTHS)
     return {

@@ -1,6 +1,7 @@
 """Theorem 3 and Corollary 4: how many random neurons give a batch full rank.
 
-γ is the smallest probability of a cell.
+In these statements, γ is the smallest probability of a cell, which is a set of weights with the
+same active samples.
 """
 
 import math
@@ -21,7 +22,7 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 
 def rows_for_full_rank(key: Key[Array, ""]) -> Statistics:
-    """The number of random neurons until the outputs for a batch have full rank.
+    """The number of random neurons that are needed until the outputs for a batch have full rank.
 
     The batches are one point, two orthogonal points, two opposite points, and five points on the
     circle. The entry "covariance" is (y₁ − 2) y₂ for the two orthogonal points. After y₁ neurons,
@@ -50,12 +51,12 @@ ROWS = Draws(rows_for_full_rank, 15_000, batch_size=5000)
 
 
 def bound_of_one() -> float:
-    """The bound n/γ of the mean number of neurons, for one point."""
+    """The upper bound n/γ on the mean number of neurons that give full rank, for one point."""
     return geometry.ranks.mean_rows_bound(1, 0.5)
 
 
 def bound_of_the_circle() -> float:
-    """The bound n/(2γ) of the mean number of neurons, for five points on the circle."""
+    """The upper bound n/(2γ) on the mean number of neurons that give full rank, for five points."""
     return geometry.ranks.mean_rows_bound(POINTS, float(geometry.gamma_2d(circle(POINTS))))
 
 
@@ -119,7 +120,7 @@ INDEPENDENT_STEPS.mean("Cov(y₁, y₂) = −20/27", -20 / 27, ROWS, "covariance
 
 
 def _chernoff(n: int, alpha: float, gamma: float) -> float:
-    """Chernoff's lower bound of the probability of n or more successes in αn/γ trials.
+    """Chernoff's lower bound on the probability of n or more successes in αn/γ trials.
 
     Each trial succeeds with probability γ.
     """

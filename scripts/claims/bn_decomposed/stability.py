@@ -1,4 +1,4 @@
-"""Theorem 14: one layer near the invariant representation, and the representation's stability."""
+"""Theorem 14 on one layer near the invariant representation, and on the stability of the latter."""
 
 import math
 from functools import partial
@@ -49,12 +49,12 @@ def _() -> Values:
 
 
 def expected_norm() -> float:
-    """The mean norm E‖x₁′‖ after a layer with the gain for which E‖x₁′‖² is 1."""
+    """The mean norm E‖x₁′‖ of the first sample after a layer, if the gain makes E‖x₁′‖² equal 1."""
     return geometry.mean_field.expected_norm_factor(WIDTH)
 
 
 def norm_of_a_wider_layer() -> float:
-    """`expected_norm` with one more neuron: a wrong number, which the checks must reject."""
+    """`expected_norm` for one more neuron, which is a wrong number that the checks must reject."""
     return geometry.mean_field.expected_norm_factor(WIDTH + 1)
 
 
@@ -152,9 +152,9 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def _cluster_at(radius: float, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The batches `x`, whose first samples are now at a distance of `radius` from the cluster.
+    """Move the first sample of each batch in `x` to a distance of `radius` from the cluster.
 
-    The cluster has all other samples of a batch. The distance is to the mean of the cluster.
+    The cluster consists of all other samples of a batch, and the distance is to the cluster's mean.
     """
     direction = rng.normal(size=(len(x), x.shape[2]))
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
@@ -164,7 +164,7 @@ def _cluster_at(radius: float, x: np.ndarray, rng: np.random.Generator) -> np.nd
 
 
 def _growth_of_distances(x: np.ndarray) -> np.ndarray:
-    """For pairs of the cluster's samples and centroid, by which factor a layer grows ‖xᵢ − xⱼ‖²."""
+    """The factor by which a layer multiplies ‖xᵢ − xⱼ‖², for samples and centroid of a cluster."""
     extended = np.concatenate([x, x[:, 1:].mean(1, keepdims=True)], 1)
     square = np.square(extended[:, :, None] - extended[:, None]).sum(-1)
     g = np.asarray(jax.jit(jax.vmap(geometry.odd_points.next_layer))(jnp.asarray(x)).gram)
@@ -175,7 +175,7 @@ def _growth_of_distances(x: np.ndarray) -> np.ndarray:
 
 
 def distance_after_a_layer() -> float:
-    """The expected squared distance of the second and third sample of `SPREAD` after a layer."""
+    """The expected squared distance after a layer between samples 2 and 3 of `SPREAD`."""
     g = geometry.odd_points.next_layer(jnp.asarray(SPREAD)).gram
     return float(g[1, 1] + g[2, 2] - 2 * g[1, 2])
 
@@ -215,7 +215,7 @@ THEOREM_14_4.mean("E‖x₂′ − x₃′‖² of a spread cluster", distance_a
 
 
 def _relative_spread(g: np.ndarray) -> float:
-    """The cluster's squared radius, divided by its centre's squared distance to the odd sample."""
+    """The cluster's squared radius over the squared distance from its center to the odd sample."""
     n = len(g)
     weights = np.full(n, 1 / (n - 1))
     weights[0] = 0
@@ -225,13 +225,13 @@ def _relative_spread(g: np.ndarray) -> float:
 
 
 def _squared_distances(g: np.ndarray) -> float:
-    """The sum of the squared distances of all ordered pairs in the cluster."""
+    """The sum of the squared distances between the samples of all ordered pairs in the cluster."""
     lengths = np.diag(g)[1:]
     return float((lengths[:, None] + lengths[None] - 2 * g[1:, 1:]).sum())
 
 
 def _growths_of_spread(key: Array) -> list[tuple[int, float]]:
-    """For each of several n, the factor by which a layer changes a tiny `_relative_spread`."""
+    """For each of several batch sizes n, the factor by which a layer changes a tiny spread."""
     step, growths = jax.jit(geometry.mean_field_step), []
     for n in (4, 20):
         x = np.array(invariant_batch(n))

@@ -25,7 +25,7 @@ def _geometric_sum(n: int, layers: int) -> float:
 
 
 def _bound_of_the_sum(n: int, layers: int) -> float:
-    """The bound of Equation 62 without the factors that are also in Equation 61."""
+    """The bound in Equation 62, divided by the factors that Equation 61 also has."""
     return (n**2 - 2 * n + 1) / (2 * n - 7) * ((n - 1) / n) ** (2 * (layers - 1))
 
 
@@ -63,11 +63,11 @@ def _() -> Values:
 
 
 def gram_and_sums(key: Array) -> tuple[np.ndarray, np.ndarray]:
-    """The Gram matrix, times n², of the children of random neurons, and the sums A to D.
+    """n² times the Gram matrix of the children of random neurons, and the sums A, B, C and D.
 
-    The height of a neuron is its value on the second cluster; on the first cluster, the neuron is
-    0. A, B, C and D are the sums of squared heights for cluster sizes (1, n − 1), (n − 1, 1), (2, n
-    − 2) and (n − 2, 2).
+    A neuron is 0 on the first cluster of samples, and the height of the neuron is its value on the
+    second cluster. A, B, C and D are sums of squared heights. Their neurons have the cluster sizes
+    (1, n − 1), (n − 1, 1), (2, n − 2) and (n − 2, 2).
     """
     c = generator(key).uniform(0.2, 2, (4, 5))
     i = np.arange(POINTS)
@@ -80,7 +80,7 @@ def gram_and_sums(key: Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sums(key: Array) -> np.ndarray:
-    """Random numbers A to D of many orders of magnitude, some of them zero, with B + D ≤ A + C."""
+    """Random numbers A, B, C, D ≥ 0 of many magnitudes, some of them zero, with B + D ≤ A + C."""
     sums = np.exp(generator(key).normal(0, 4, (2000, 4))) * (generator(key).random((2000, 4)) > 0.2)
     sums[0] = (0, 0, 1, 0)
     a, b, c, d = sums.T

@@ -65,7 +65,7 @@ def _(key: Key[Array, ""]) -> Cases:
 
 
 def _unstable(x: np.ndarray, depth: int) -> np.ndarray:
-    """The neurons at `depth` that are not stable: they have more than three clusters of samples."""
+    """The unstable neurons at `depth`, which have more than three clusters of equal samples."""
     rows = x[None]
     for _ in range(depth):
         rows = _children(rows)
@@ -114,7 +114,7 @@ def _() -> Values:
 
 
 def _unclustered_steps(rng: np.random.Generator) -> Cases:
-    """Chains of neurons that all have the same number of clusters, and the signs of the steps.
+    """Yield chains of neurons with the same number of clusters, and the signs of the chains' steps.
 
     Each neuron of a chain is a child of the previous neuron.
     """
@@ -130,7 +130,7 @@ def _unclustered_steps(rng: np.random.Generator) -> Cases:
 
 
 def _lossless_step(row: np.ndarray) -> int:
-    """The sign of the child with as many clusters as `row`: 1, −1, or 0 without such a child."""
+    """The sign (1 or −1) of the child that has as many clusters as `row`, or 0 without one."""
     values = np.unique(row)
     if row.mean() < values[1] - 1e-9:
         return 1
@@ -214,7 +214,7 @@ def _children(rows: np.ndarray) -> np.ndarray:
 
 
 def _clusters(rows: np.ndarray) -> np.ndarray:
-    """The number of different values of each neuron."""
+    """The number of different values that each neuron has on the samples."""
     return 1 + (np.diff(np.sort(rows, axis=1), axis=1) > 0).sum(1)
 
 

@@ -1,4 +1,4 @@
-"""Theorem 11: angles and norms of the samples deep in the tree."""
+"""Theorem 11 on the angles and norms of the samples deep in the tree."""
 
 import math
 from functools import partial
@@ -32,10 +32,10 @@ DEPTH = 600  # at this depth, the limits are reached up to rounding errors
 
 
 class DeepTrees(NamedTuple):
-    """Arrays for several batches deep in the tree.
+    """Angles, norms and distances of samples deep in the tree, for several batches.
 
     Attributes:
-      cosines: The cosines between the samples, which are sorted.
+      cosines: The cosines between the samples. The samples are sorted by their inputs.
       norms: The norms of the samples, divided by the largest norm.
       squared_gaps: The squared distances of neighboring samples, divided by the largest squared
         norm.
@@ -49,7 +49,7 @@ class DeepTrees(NamedTuple):
 @jax.jit
 @jax.vmap
 def deep_trees(x: Array) -> DeepTrees:
-    """The trees of sorted batches, at depth `DEPTH`."""
+    """The `DeepTrees` of sorted batches at depth `DEPTH`."""
     tree = geometry.tree_gram(x, DEPTH)
     norms = jnp.sqrt(jnp.diagonal(tree.gram))
     # Because of rounding errors, a quotient can lie outside of [−1, 1].
@@ -63,7 +63,7 @@ def _random_batches(key: Array) -> Array:
 
 
 def _first_layer(x: Array) -> np.ndarray:
-    """For each batch, the two neurons of the first layer."""
+    """The values of the two neurons of the tree's first layer, for each batch."""
     return np.asarray(jax.jit(jax.vmap(partial(geometry.tree.neurons, depth=1)))(x))
 
 
@@ -127,9 +127,9 @@ def printed_end_bounds(n: int) -> EndBounds:
 
 
 def _better_ends(tree: DeepTrees) -> tuple[np.ndarray, np.ndarray]:
-    """The largest norm ratio of an inner sample to the better end, and the smallest angle.
+    """The largest norm ratio and the smallest angle between an inner sample and the better end.
 
-    An end is the first or the last of the sorted samples, and the better end is the end for which
+    The ends are the first and the last of the sorted samples. The better end is the end for which
     the bound is easier to satisfy.
     """
     norms = np.asarray(tree.norms)

@@ -19,7 +19,7 @@ POINTS, LAYERS = 7, 6
 
 
 def two_clusters(key: Key[Array, ""]) -> Cases:
-    """The heights of the children of two-valued neurons, minus their expected heights.
+    """Yield the heights of the children of two-valued neurons, minus the expected heights.
 
     All heights are in units of the parent's height. The expected height of a child is m/n if the
     child is zero on m of n samples.
@@ -31,7 +31,7 @@ def two_clusters(key: Key[Array, ""]) -> Cases:
 
 
 def _descendants(rows: np.ndarray) -> np.ndarray:
-    """All descendants of the neurons `rows` after `LAYERS` layers, as columns."""
+    """The descendants, after `LAYERS` layers, of the neurons `rows`; each is a column."""
     run = jax.jit(partial(geometry.tree.neurons, depth=LAYERS))
     return np.asarray(run(jnp.asarray(np.atleast_2d(rows).T)))
 
@@ -82,9 +82,10 @@ def _() -> Cases:
 
 
 def _share_of_unbalanced_rows(key: Array, i: int, j: int) -> float:
-    """How often two of 6 samples, i and j, are in one cluster of a neuron in layer 9.
+    """How often samples i and j, two of 6 samples, are in one cluster of a neuron in layer 9.
 
-    The result is a share of the neurons that separate one sample from the other 5 samples.
+    Only neurons that separate one sample from the other 5 samples are counted, and the result is a
+    share of these neurons.
     """
     x = jnp.asarray(np.sort(generator(key).normal(size=6)))
     rows = np.asarray(geometry.tree.neurons(x, depth=9)).T
@@ -120,7 +121,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def unbalanced_rows(key: Array) -> tuple[np.ndarray, float, float]:
-    """Two-valued neurons that separate sample 1 or n, and Σc² of the heights for either sample."""
+    """Two-valued neurons that separate sample 1 or n, and the sum of squared heights for each."""
     rng = generator(key)
     c = rng.uniform(0.2, 2, (4, 5))
     one, last = np.eye(POINTS)[0], np.eye(POINTS)[-1]
@@ -131,9 +132,9 @@ def unbalanced_rows(key: Array) -> tuple[np.ndarray, float, float]:
 
 
 def _unbalanced_gram(key: Array) -> tuple[np.ndarray, float, float]:
-    """The descendants' Gram matrix, divided by the factor of Equations 45 to 54, and the sums Σc².
+    """The Gram matrix of descendants, divided by the factor of Equations 45 to 54, and sums Σc².
 
-    `unbalanced_rows` makes the neurons and the sums.
+    The function `unbalanced_rows` makes the neurons and the sums of squared heights c.
     """
     rows, s1, s2 = unbalanced_rows(key)
     y = _descendants(rows)
@@ -185,7 +186,7 @@ def _() -> Values:
 
 
 def _beside_equation_56(key: Array) -> tuple[float, float, float]:
-    """The cosine of an inner sample and x₁; its numerator, by Equation 53; and its denominator."""
+    """The cosine of an inner sample and x₁, its numerator (Equation 53), and its denominator."""
     g, s1, s2 = _unbalanced_gram(key)
     below = math.sqrt((s1 + s2) * ((POINTS - 1) ** 2 * s1 + s2))
     return float(g[1, 0] / math.sqrt(g[1, 1] * g[0, 0])), s2, below

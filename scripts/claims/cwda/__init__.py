@@ -1,4 +1,4 @@
-"""Claims of the pruning paper, on the convolution-weight-distribution assumption (CWDA).
+"""Claims of the pruning paper, about the convolution weight distribution assumption (CWDA).
 
 A layer has N filters of d weights each, with standard deviation c. The paper also writes n for N
 and k for d. Let R = Γ((d + 1)/2)/Γ(d/2). The norm of a filter has mean √2 c R and variance 2c²h,

@@ -1,4 +1,4 @@
-"""Random draws for claims in several sections of the pruning paper.
+"""Random draws of filters for claims in several sections of the pruning paper.
 
 Filters are rows of independent normal weights, with standard deviation 1 unless stated otherwise.
 """
@@ -38,9 +38,9 @@ def three_filters(key: Key[Array, ""]) -> Statistics:
     """The lengths, angles and distances of three filters a, b and c.
 
     The entry `inner_product` is for filters with standard deviation 0.7, and is divided by √d.
-    `distance_to_point` is the distance from (2, 0, …, 0) to a filter with standard deviation 1.7.
-    `scaled_norm` is the norm of a filter with a log-normal scale, divided by the mean norm of a
-    filter with scale 1.
+    The entry `distance_to_point` is the distance from (2, 0, …, 0) to a filter with standard
+    deviation 1.7. The entry `scaled_norm` is the norm of a filter with a log-normal scale, divided
+    by the mean norm of a filter with scale 1.
     """
     v = normal(key, 1000, 3, DIMS)
     a, b, c = v[:, 0], v[:, 1], v[:, 2]
@@ -78,7 +78,7 @@ THREE_FILTERS = Draws(three_filters, 400_000, batch_size=20_000, draws_per_key=1
 
 
 def layers(key: Key[Array, ""]) -> Statistics:
-    """Rank correlations and spreads of the criteria, and centers and covariance of the filters."""
+    """For random layers, criteria's rank correlations and spreads, and filters' moments."""
     v = normal(key, LAYER_FILTERS, LAYER_DIMS)
     scores = pruning.criteria.scores(v)
     ranks = {
@@ -123,7 +123,7 @@ FIGURE_1_SCALES = 0.049  # the standard deviation of the log of a filter's scale
 
 
 def figure_1(key: Key[Array, ""]) -> Statistics:
-    """Rank correlations of Gaussian filters, and of Gaussian filters with different scales."""
+    """Spearman's ρ of criteria for Gaussian filters, with equal and with different scales."""
     v = normal(key, FIGURE_1_FILTERS, FIGURE_1_DIMS)
     scale = jnp.exp(FIGURE_1_SCALES * normal(jax.random.fold_in(key, 1), FIGURE_1_FILTERS))
     l1, l2 = pruning.l1_norm(v), pruning.l2_norm(v)
@@ -138,5 +138,5 @@ LAYERS_OF_FIGURE_1 = Draws(figure_1, 150, batch_size=30)
 
 
 def figure_1_spearman(pair: tuple[str, str] = ("l1", "l2")) -> float:
-    """The mean of Spearman's ρ of two criteria in `figure_1`."""
+    """The expected Spearman's ρ between two criteria, for filters as in `figure_1`."""
     return float(pruning.expected_spearman(FIGURE_1_FILTERS, float(FIGURE_1_DIMS), pair))

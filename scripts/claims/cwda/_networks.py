@@ -1,6 +1,6 @@
-"""Sentences with results of our trained networks, for comparison with the paper's numbers.
+"""Write sentences with results of our trained networks, to compare with the paper's numbers.
 
-The number in brackets is the standard deviation over layers, not the standard error of a mean,
+A number in parentheses is a standard deviation over layers. It is not a standard error of the mean,
 because the layers of one network are not independent runs.
 """
 
@@ -49,12 +49,12 @@ SETTINGS = "docs/results/settings/results.json"
 
 
 def of_resnet20(printed: str, sentence: Callable[[Any], str]) -> Result:
-    """A sentence on results of the trained ResNet-20."""
+    """A `Result` whose sentence is about the trained ResNet-20."""
     return Result(sentence, printed, RESNET20.page)
 
 
 def of_networks(printed: str, sentence: Callable[[Layers], str]) -> tuple[Result, ...]:
-    """A sentence on the layers of each network, beginning with the trained ResNet-20."""
+    """For each network, a `Result` with a sentence on its layers; the ResNet-20 is the first."""
     return tuple(
         Result(
             lambda found, network=network: (
@@ -69,7 +69,7 @@ def of_networks(printed: str, sentence: Callable[[Layers], str]) -> tuple[Result
 
 
 def of_the_report(sentence: Callable[[dict[str, Any]], str]) -> Result:
-    """A sentence with results of the networks that `scripts/reproduce.py` has trained.
+    """A `Result` with a sentence on the networks that `scripts/reproduce.py` has trained.
 
     Some networks have batch norm, and some have unitized batch norm.
     """
@@ -94,7 +94,7 @@ def pairs_of(measure: str, *pairs: str) -> Callable[[Layers], str]:
 
 
 def pairs_in_the_report(measure: str, *pairs: str) -> Callable[[dict[str, Any]], str]:
-    """A function that returns a sentence: how similarly the criteria of each pair rank filters.
+    """A function that writes a sentence on how similarly the criteria of each pair rank filters.
 
     The sentence gives the mean over networks and layers, with the standard error over networks.
     """
@@ -112,7 +112,7 @@ def pairs_in_the_report(measure: str, *pairs: str) -> Callable[[dict[str, Any]],
 
 
 def above(limit: float, values: dict[str, Sequence[float]]) -> str:
-    """A sentence with the number of layers where Spearman's ρ of a pair is above `limit`."""
+    """A sentence that says in how many layers Spearman's ρ of each pair is above `limit`."""
     counts = (
         f"{sum(rho > limit for rho in found)} of {len(found)} layers for {in_english(pair)}"
         for pair, found in values.items()
@@ -121,17 +121,17 @@ def above(limit: float, values: dict[str, Sequence[float]]) -> str:
 
 
 def in_english(pair: str) -> str:
-    """The name of a pair in English: "l2-gm" becomes "l2 and GM"."""
+    """The name of a pair of criteria in English; for example, "l2-gm" becomes "l2 and GM"."""
     return " and ".join({"gm": "GM", "fermat": "Fermat"}.get(a, a) for a in pair.split("-"))
 
 
 def spread(values: Sequence[float], digits: int = 3) -> str:
-    """The mean of the layers' `values` as text, with their standard deviation in brackets."""
+    """A text with the mean of `values` over layers, and their standard deviation in parentheses."""
     return f"{statistics.mean(values):.{digits}f} (spread {statistics.stdev(values):.{digits}f})"
 
 
 def failing(layers: Layers, test: str) -> int:
-    """The number of layers that a test of `pruning.weight_tests` rejects at 5 % (Holm's method)."""
+    """The number of layers in which `test` rejects its hypothesis at 5 %, corrected by Holm."""
     return sum(test in layer["fails"] for layer in layers)
 
 

@@ -1,4 +1,4 @@
-"""Section 3.1 of the pruning paper: trained networks that are pruned by each of three criteria."""
+"""Section 3.1 of the pruning paper: accuracies of networks pruned by each of three criteria."""
 
 import statistics
 from functools import partial
@@ -49,12 +49,12 @@ def _rows(accuracies: list) -> np.ndarray:
 
 
 def friedman(accuracies: list) -> float:
-    """The p-value of Friedman's test, whose hypothesis is that all criteria are equally good."""
+    """The p-value of Friedman's test of the hypothesis that all criteria are equally good."""
     return float(scipy.stats.friedmanchisquare(*_rows(accuracies).T).pvalue)
 
 
 def difference_of_criteria(task: str, found: Any) -> str:
-    """Sentences with the accuracy of the best criterion minus the accuracy of the worst criterion.
+    """Sentences with the difference of accuracies between the best and the worst criterion.
 
     The sentences give the mean over networks, the standard error of the mean, and the binomial
     standard error of one network's accuracy.

@@ -46,9 +46,9 @@ def distances_to_a_gaussian(layers: Layers) -> str:
 
 
 def rejections_of_settings(found: Any) -> str:
-    """For each of two tests, in how many training settings the test rejects no layer or all layers.
+    """A sentence on the training settings in which a test rejects no layer, or all layers.
 
-    The hypotheses of the two tests are Gaussian weights and a covariance c²I.
+    There are two tests. Their hypotheses are Gaussian weights and a covariance c²I.
     """
     after = {name: setting["after"] for name, setting in found["settings"].items()}
     share = {
@@ -81,10 +81,10 @@ KS_WEIGHTS = 100
 
 
 def plain_ks(key: Key[Array, ""]) -> Statistics:
-    """Whether √n D exceeds 1.358, for the Kolmogorov-Smirnov distance D of n weights, in two cases.
+    """Whether √n D exceeds 1.358, where D is the Kolmogorov-Smirnov distance of n weights.
 
-    In the first case, the mean and the scale are known. In the second case, the mean and the scale
-    are estimated.
+    The first result is for a known mean and scale of the weights. The second result is for an
+    estimated mean and scale.
     """
     x = normal(key, KS_WEIGHTS)
 
@@ -104,7 +104,7 @@ def ks_size() -> float:
 
 
 def exact_ks(key: Key[Array, ""]) -> Statistics:
-    """The p-value of Lilliefors' test of Gaussian weights: uniform on 1/20, …, 1 for 19 samples."""
+    """Lilliefors' p-value with 19 samples; for Gaussian weights, it is uniform on 1/20, …, 1."""
     data, fresh = jax.random.split(key)
     return {"p_value": pruning.lilliefors(fresh, normal(data, 50), samples=19)[1]}
 

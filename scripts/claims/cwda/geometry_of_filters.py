@@ -19,7 +19,7 @@ claim = partial(Claim, "CWDA")
 
 
 def expected() -> FilterGeometry:
-    """The moments in Theorem 5 for filters of `DIMS` dimensions, as in `THREE_FILTERS`."""
+    """The moments in Theorem 5 for filters with `DIMS` dimensions."""
     return gaussian_filter_geometry(DIMS)
 
 

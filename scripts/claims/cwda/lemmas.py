@@ -1,4 +1,4 @@
-"""Appendix D of the pruning paper: Lemma 3.
+"""Lemma 3 in Appendix D of the pruning paper.
 
 The vectors x and y are independent draws from N(0, c²I) in k dimensions. A is (‖x‖² − ‖y‖²)², and B
 is 2‖x‖‖y‖.
@@ -87,7 +87,7 @@ EQUATION_31.mean(
 
 
 def lemma_3_in_5(key: Key[Array, ""]) -> Statistics:
-    """Draws of Lemma 3's A in 5 dimensions, where the printed variance is 19 % too small."""
+    """Random draws of Lemma 3's A in 5 dimensions; the printed variance of A is 19 % too small."""
     return {"a": _a_and_b(*normal(key, 2, 1000, 5))[0]}
 
 
@@ -111,12 +111,12 @@ EQUATION_32.mean("E A = 4c⁴k", 4.0 * K, LEMMA_3, "a")
 
 
 def mean_ratio(k: int) -> float:
-    """The mean E A/B at c = 1: 2(E‖x‖)²/(k − 1)."""
+    """The mean E[A/B] of Lemma 3 at c = 1, which is 2(E‖x‖)²/(k − 1) in k dimensions."""
     return 2 * chi_mean(k) ** 2 / (k - 1)
 
 
 def _second_order_mean(covariance: float) -> float:
-    """E A/B to second order, EA/EB − `covariance`/(EB)² + Var(B) EA/(EB)³, at c = 1 and k = 20."""
+    """E[A/B] ≈ EA/EB − `covariance`/(EB)² + Var(B) EA/(EB)³ (second order), at c = 1 and k = 20."""
     mean_a, mean_b = 4.0 * K, 2 * chi_mean(K) ** 2
     variance_b = 4 * (K**2 - chi_mean(K) ** 4)
     return mean_a / mean_b - covariance / mean_b**2 + variance_b * mean_a / mean_b**3
@@ -172,7 +172,7 @@ EQUATIONS_29_AND_33.mean(
 
 
 def lemma_3_in_12(key: Key[Array, ""]) -> Statistics:
-    """The ratio A/B of Lemma 3 in 12 dimensions."""
+    """Random draws of Lemma 3's ratio A/B in 12 dimensions."""
     a, b = _a_and_b(*normal(key, 2, 1000, 12))
     return {"ratio": a / b}
 

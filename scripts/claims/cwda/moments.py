@@ -20,7 +20,7 @@ claim = partial(Claim, "CWDA")
 
 
 def amoroso(key: Key[Array, ""]) -> Cases:
-    """Amoroso's moments of orders 0, 1 and 2 minus integrals of the printed density."""
+    """Yield Amoroso's moments of orders 0, 1 and 2 minus integrals of the printed density."""
 
     def integrand(z: float, order: int, a: float, theta: float, alpha: float, beta: float) -> float:
         density = beta / math.gamma(alpha) * z ** (alpha * beta - 1) * math.exp(-(z**beta))
@@ -47,7 +47,7 @@ PROPOSITION_1.equal("moments of order 0 to 2 by quadrature")(amoroso)
 
 
 def _equation_13() -> float:
-    """The printed variance at θ = α = 1.5, β = −1."""
+    """The variance that Equation 13 prints, at θ = α = 1.5 and β = −1."""
     theta, alpha, beta = 1.5, 1.5, -1.0
     first, second = (math.gamma(alpha + j / beta) / math.gamma(alpha) for j in (1, 2))
     return theta**2 * (second - first**2)

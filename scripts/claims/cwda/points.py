@@ -41,12 +41,12 @@ def _(key: Key[Array, ""]) -> Cases:
 
 
 def distance_matrix(v: np.ndarray) -> np.ndarray:
-    """The matrix D of minus half the squared distances of the points v."""
+    """The matrix D with the entries −½ (squared distance between two points of `v`)."""
     return -np.square(v[:, None] - v).sum(-1) / 2
 
 
 def barycentric(x: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, float]:
-    """Barycentric coordinates λ of x with Σλ = 1 and the smallest norm, and the residual of x."""
+    """The barycentric coordinates λ of x with Σλ = 1 and least norm ‖λ‖, and the residual norm."""
     system = np.vstack([v.T, np.ones(len(v))])
     weights = np.linalg.lstsq(system, np.append(x, 1), rcond=None)[0]
     return weights, float(np.linalg.norm(system @ weights - np.append(x, 1)))

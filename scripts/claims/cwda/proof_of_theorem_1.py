@@ -20,7 +20,7 @@ claim = partial(Claim, "CWDA")
 
 
 def _stirling_error(x: np.ndarray) -> np.ndarray:
-    """The ratio of Γ(x + 1) to Stirling's formula, minus 1."""
+    """The relative error of Γ(x + 1) against Stirling's formula: their ratio minus 1."""
     ratio = scipy.special.gammaln(x + 1) - (0.5 * np.log(2 * math.pi * x) + x * (np.log(x) - 1))
     return np.expm1(ratio)
 
@@ -78,7 +78,7 @@ STEPS = (1e-2, 1e-3, 1e-4)
 
 
 def _remainders(cross: float) -> list[float]:
-    """x/y at (1 + t, 1 + 2t) minus its second-order expansion about (1, 1), for each t of `STEPS`.
+    """x/y at (1 + t, 1 + 2t) minus its second-order expansion at (1, 1), for each t in `STEPS`.
 
     In the expansion, the mixed second-order term is multiplied by `cross`.
     """
@@ -125,7 +125,7 @@ def _() -> Values:
 
 
 def _delta_method_errors(dims: tuple[int, ...]) -> np.ndarray:
-    """The relative errors of Lemma 1's variances of l1/l2 and of l2/l1, for each size in `dims`."""
+    """For each size in `dims`, the relative errors of Lemma 1's variances of l1/l2 and l2/l1."""
     approximate = np.array([(math.pi / 2 - 1) / n - norm_cv2(n) for n in dims])
     exact = np.array([pruning.l1_l2_ratio_variance(n) for n in dims])
     return approximate[:, None] / exact - 1
@@ -210,7 +210,7 @@ def _() -> Values:
 
 
 def variances_of_ratios(found: Any) -> str:
-    """A sentence with dims × Var(l1/l2) in the layers of a network, and for Gaussian filters.
+    """A sentence with n Var(l1/l2) in a network's layers and for Gaussian filters, with n weights.
 
     Before the variance is computed, l1 and l2 are scaled to mean 1.
     """

@@ -16,7 +16,7 @@ claim = partial(Claim, "CWDA")
 
 
 def _laguerre(degree: float, a: float, x: np.ndarray) -> np.ndarray:
-    """The generalized Laguerre function of any degree at x ≤ 0, computed from positive terms."""
+    """The generalized Laguerre function of any degree at x ≤ 0, as a sum of positive terms."""
     scale = math.gamma(degree + a + 1) / math.gamma(degree + 1) / math.gamma(a + 1)
     return scale * np.exp(x) * scipy.special.hyp1f1(a + 1 + degree, a + 1, -x)
 

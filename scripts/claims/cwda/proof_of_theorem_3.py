@@ -55,7 +55,7 @@ def _lagrange(key: Array, power: int) -> Cases:
 
 
 def _squared_sum(key: Array, factor: int) -> Cases:
-    """The difference (Σa)² − Σa² − `factor` Σab, divided by (Σa)²; the last sum is over pairs."""
+    """Yield ((Σa)² − Σa² − `factor` Σab)/(Σa)² for random numbers a; Σab is over pairs (a, b)."""
     for a in generator(key).uniform(size=(50, 7)):
         products = sum(x * y for x, y in itertools.combinations(a, 2))
         yield float(1 - (a @ a + factor * products) / a.sum() ** 2)
@@ -104,7 +104,7 @@ CHAIN_VECTORS, CHAIN_DIMS = 50, 10
 
 
 def theorem_3_chain(key: Key[Array, ""]) -> Statistics:
-    """The ratios Σr/Σr², n/Σr, Σr²/Σr and Σr/n of n norms at c = 1; each r is a norm over √k."""
+    """The ratios Σr/Σr², n/Σr, Σr²/Σr and Σr/n, where r are n norms at c = 1, divided by √k."""
     norms = jnp.linalg.norm(normal(key, 200, CHAIN_VECTORS, CHAIN_DIMS), axis=2) / CHAIN_DIMS**0.5
     s1, s2 = norms.sum(1), jnp.square(norms).sum(1)
     return {
@@ -127,7 +127,7 @@ def _f2_over_f1() -> float:
 
 
 def _q() -> float:
-    """The ratio q = E r²/(E r)² for the norm r of a filter."""
+    """The ratio q = E r²/(E r)², where r is the norm of a filter with `CHAIN_DIMS` weights."""
     return 1 + norm_cv2(CHAIN_DIMS)
 
 

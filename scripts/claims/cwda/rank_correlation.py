@@ -24,12 +24,12 @@ claim = partial(Claim, "CWDA")
 
 
 def limit_of_spearman(key: Key[Array, ""]) -> Values:
-    """The mean of Spearman's ρ between l1 and l2, in the limit of many filters and dimensions."""
+    """The expected Spearman's ρ between l1 and l2, in the limit of many filters and dimensions."""
     return float(pruning.expected_spearman(10**6, 1e6, ("l1", "l2")))
 
 
 def spearman_with_scales() -> float:
-    """The mean of Spearman's ρ between l1 and l2, for Figure 1's filters with different scales."""
+    """The expected Spearman's ρ between l1 and l2, for Figure 1's filters with different scales."""
     spread, n = FIGURE_1_SCALES**2, FIGURE_1_FILTERS
     l1, l2 = (math.pi / 2 - 1) / FIGURE_1_DIMS, norm_cv2(FIGURE_1_DIMS)
     rho = (spread + l2) / math.sqrt((spread + l1) * (spread + l2))

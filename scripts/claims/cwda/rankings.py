@@ -44,10 +44,10 @@ def _shared(layer: str) -> list[int]:
 
 
 def _normal_overlap(rho: float, ratio: float) -> float:
-    """The share of the draws with the lowest x that are also among the draws with the lowest y.
+    """Of the draws with the lowest x, the share that also has the lowest y.
 
-    The variables x and y are normal with correlation `rho`, and `ratio` is the share of draws that
-    are called lowest.
+    The variables x and y are normal with correlation `rho`. A share `ratio` of the draws counts as
+    lowest in x, and the same share as lowest in y.
     """
     z = scipy.stats.norm.ppf(ratio)
 

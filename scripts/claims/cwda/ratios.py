@@ -1,4 +1,4 @@
-"""Section 3.2 of the pruning paper, up to Theorem 1: ratios of the criteria l1 and l2."""
+"""Section 3.2 of the pruning paper up to Theorem 1, on ratios of the criteria l1 and l2."""
 
 import math
 from functools import partial
@@ -45,12 +45,12 @@ RATIOS = Draws(norm_ratios, 100_000, batch_size=10_000, draws_per_key=500)
 
 
 def exact() -> RatioVariances:
-    """The variances of l1/l2 and of l2/l1 of one filter, as `norm_ratios` draws them."""
+    """The exact variances of the ratios l1/l2 and l2/l1 that `norm_ratios` draws for one filter."""
     return pruning.l1_l2_ratio_variance(RATIO_DIMS)
 
 
 def independent_ratio_variance(dims: int = RATIO_DIMS) -> float:
-    """The variance of l1(X)/l2(X′) for independent X and X′, both scaled to mean 1."""
+    """The variance of l1(X)/l2(X′), where X and X′ are independent; both norms have mean 1."""
     first, second = (
         float(pruning.gaussian.chi_moment(1.0, float(dims), -j)) * chi_mean(dims) ** j
         for j in (1, 2)
@@ -158,7 +158,7 @@ NORMAL_LOGS = 50  # the number of samples of each of the two normal variables
 
 
 def normal_logs(key: Key[Array, ""]) -> Statistics:
-    """Spearman's ρ of samples of two normal variables whose correlation is 0.8."""
+    """Spearman's ρ between samples of two normal variables with a correlation of 0.8."""
     y, noise = normal(key, 2, NORMAL_LOGS)
     return {"spearman": pruning.spearman(0.8 * y + 0.6 * noise, y).astype(jnp.float32)}
 

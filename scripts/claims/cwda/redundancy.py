@@ -37,9 +37,10 @@ SECTION_4_1_1 = claim(
 
 
 def sensitivity_of_transitions(found: Any) -> str:
-    """A sentence with Spearman's ρ of l1 and l2 in layers that change the width or keep it.
+    """A sentence that compares ρ(l1, l2) in layers that change the width with other layers.
 
-    A layer changes the width if its number of filters differs from the layer before.
+    Here ρ is Spearman's. A layer changes the width if the previous layer has a different number of
+    filters.
     """
     layers = found["layers"]
     pairs = list(itertools.pairwise(layers))
@@ -66,7 +67,7 @@ TRANSITIONS = claim(
 
 
 def failing_in_front(found: Any) -> str:
-    """A sentence with the median distance from a Gaussian: in the first and last half of layers."""
+    """A sentence with the median distance from a Gaussian in the first and last half of layers."""
     distances = [layer["ks"] for layer in found["layers"]]
     half = len(distances) // 2
     first, last = (statistics.median(part) for part in (distances[:half], distances[half:]))
@@ -139,7 +140,7 @@ def alike_by_width(found: Any) -> str:
 
 
 def alike_by_trained_width(found: Any) -> str:
-    """A sentence with Spearman's ρ of l1 and l2: in networks of four widths, and in theory."""
+    """A sentence with Spearman's ρ between l1 and l2 for four widths, as measured and in theory."""
     said = []
     for filters, name in {8: "8 filters", 16: "16 filters", 32: "base", 64: "64 filters"}.items():
         gaussian = float(pruning.expected_spearman(filters, 9.0 * filters, ("l1", "l2")))
@@ -168,7 +169,7 @@ FIGURE_5 = claim(
 
 
 def largest_eigenvalue() -> float:
-    """The mean of the covariance's largest eigenvalue, for N Gaussian filters of d dimensions.
+    """The mean of the largest covariance eigenvalue, for N Gaussian filters of d dimensions.
 
     Let ν = d − 1. The edge of Marchenko and Pastur's distribution is (√(ν − 1) + √N)²/ν. The
     largest eigenvalue minus the edge has approximately a scaled Tracy-Widom distribution, whose

@@ -1,4 +1,4 @@
-"""Section 2.1 of the pruning paper, tests (2) and (3): equal standard deviations, and mean 0."""
+"""Tests (2) and (3) in Section 2.1 of the pruning paper: equal standard deviations, and mean 0."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +19,7 @@ claim = partial(Claim, "CWDA")
 
 
 def std_t_test(filters: Float[Array, "filters dims"], *, margin: float) -> TestResult:
-    """The paper's second test, read literally: Student's t test of (σⱼ/mean − 1)² against margin².
+    """The paper's second test as printed, which is a t test of (σⱼ/mean − 1)² against margin².
 
     The test rejects if the mean of the squares is significantly below margin², so the p-value is
     the lower tail. The distribution of the squares is skewed. Therefore, if the mean is margin², a
@@ -46,12 +46,12 @@ STD_DEGREES = STD_DIMS - 1
 
 
 def own_spread() -> float:
-    """The spread of the standard deviations σⱼ of Gaussian filters, relative to their mean."""
+    """The standard deviation of the filters' σⱼ, divided by their mean, for Gaussian filters."""
     return (STD_DEGREES / chi_mean(STD_DEGREES) ** 2 - 1) ** 0.5
 
 
 def std_tests(key: Key[Array, ""]) -> Statistics:
-    """Whether each of two tests supports a spread below a margin at 5 %, and Bartlett's p-value.
+    """Whether two tests show at 5 % that a spread is below a margin, and Bartlett's p-value.
 
     The margin is the true spread of the filters, or 1.5 times the true spread.
     """
@@ -161,7 +161,7 @@ TEST_2.variance(
 
 
 def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
-    """The paper's third test, read literally: a t test of |μ| ≤ margin · S with S the *variance*.
+    """The paper's third test as printed, a t test of |μ| ≤ margin · S, where S is the *variance*.
 
     The hypothesis is that the mean is small. If the test does not reject, the paper concludes that
     the hypothesis is true, but with few weights, the test seldom rejects. The margin has the wrong

@@ -1,4 +1,4 @@
-"""Section 3.2 of the pruning paper, Theorems 2 and 3: F₁ sums norms, and F₂ sums squared norms."""
+"""Theorems 2 and 3 in Section 3.2 of the pruning paper, on sums of norms and squared norms."""
 
 import math
 from functools import partial
@@ -82,9 +82,9 @@ SUM_VECTORS, SUM_DIMS = 10, 9
 
 
 def norm_sums(key: Key[Array, ""]) -> Statistics:
-    """The ratios F₁/F₂ and F₂/F₁ of F₁ = Σr and F₂ = Σr², where each sum is divided by its mean.
+    """The ratios F₁/F₂ and F₂/F₁, where F₁ = Σr and F₂ = Σr² are divided by their means.
 
-    The norms r are of filters with standard deviation c = 10.
+    Each r is the norm of a filter with standard deviation c = 10.
     """
     norms = jnp.linalg.norm(10 * normal(key, 500, SUM_VECTORS, SUM_DIMS), axis=2)
     f1 = norms.sum(1) / (10 * SUM_VECTORS * chi_mean(SUM_DIMS))
@@ -96,7 +96,7 @@ SUMS = Draws(norm_sums, 100_000, batch_size=10_000, draws_per_key=500)
 
 
 def exact() -> RatioVariances:
-    """The variances of F₁/F₂ and of F₂/F₁, as `norm_sums` draws them."""
+    """The exact variances of the ratios F₁/F₂ and F₂/F₁ that `norm_sums` draws."""
     return pruning.gaussian.norm_sum_ratio_variance(SUM_VECTORS, SUM_DIMS)
 
 
@@ -154,7 +154,7 @@ SHARED_VECTORS, SHARED_DIMS = 20, 100
 
 
 def sums_of_a_shared_point(key: Key[Array, ""]) -> Statistics:
-    """F₁/F₂ and F₂ for the distances from one vector to the others; F₁ and F₂ have mean 1."""
+    """F₁/F₂ and F₂, where F₁ sums one vector's distances to others, and F₂ squares; means are 1."""
     v = normal(key, 20, SHARED_VECTORS + 1, SHARED_DIMS)
     norms = jnp.linalg.norm(v[:, :1] - v[:, 1:], axis=2)
     f1 = norms.sum(1) / (SHARED_VECTORS * 2**0.5 * chi_mean(SHARED_DIMS))
@@ -191,7 +191,7 @@ EQUATION_8 = claim(
 
 
 def ranks_of_both_sums(key: Key[Array, ""]) -> Statistics:
-    """Spearman's ρ between two scores of filters: sums of distances, and of squared distances."""
+    """Spearman's ρ between two scores of filters, sums of distances and of squared distances."""
     v = normal(key, 64, 144)
     squares = jnp.square(v[:, None] - v[None]).sum(2)
     sums = pruning.spearman(jnp.sqrt(squares).sum(1), squares.sum(1))
@@ -227,7 +227,7 @@ EQUATION_8.variance(
 
 
 def _transitive_bound(r: np.ndarray) -> float:
-    """The lower bound r₁₂r₂₃ − √((1 − r₁₂²)(1 − r₂₃²)) of the correlation r₁₃."""
+    """The lower bound r₁₂r₂₃ − √((1 − r₁₂²)(1 − r₂₃²)) on the correlation r₁₃."""
     return r[0, 1] * r[1, 2] - math.sqrt((1 - r[0, 1] ** 2) * (1 - r[1, 2] ** 2))
 
 

@@ -1,8 +1,9 @@
 """Bounds on the earth mover distance that follow from the parameters of a normalizer.
 
-The bounds extend Theorems 3.1 to 3.3 of the unitization paper to other normalizers: W′ ≤ min(2M, L
-W). In the bound, W and W′ are the distances of the inputs and of the outputs. For all inputs, M is
-a radius of the outputs around the bias, and L is a Lipschitz constant.
+The bounds W′ ≤ min(2M, L W) extend Theorems 3.1 to 3.3 of the unitization paper to other
+normalizers. W is the distance between two distributions of inputs, and W′ is the distance between
+their outputs. All outputs lie within the radius M of the bias, and L is a Lipschitz constant of the
+layer.
 """
 
 from collections.abc import Callable, Iterator
@@ -86,7 +87,7 @@ def parameters(key: Key[Array, ""]) -> tuple[Array, Array, Array, Array]:
 
 
 def excesses(key: Key[Array, ""], layer: Layer) -> np.ndarray:
-    """For many pairs of inputs, the relative excess of the outputs' distance over min(2M, L W).
+    """For many pairs of inputs, by how much the outputs' distance exceeds min(2M, L W), relatively.
 
     A pair has two samples of a heavy-tailed distribution, or a point and the opposite point.
     """
@@ -102,10 +103,10 @@ def apart(layer: Layer, x: Array, y: Array) -> float:
 
 
 def attained(layer: Layer, far: Array, near: Array, origin: Array | float = 0.0) -> list[float]:
-    """How closely a layer attains its two bounds: for each bound, distance / bound − 1.
+    """How closely a layer reaches its two bounds, as distance / bound − 1 for each bound.
 
-    The first distance is between the outputs of a far point and of its negative; its bound is 2M.
-    The second distance is between the outputs of two points near `origin`; its bound is L W.
+    The first distance is between the outputs of a far point and of its negative, and is at most 2M.
+    The second distance is between the outputs of two points near `origin`, and is at most L W.
     """
     origin = origin + jnp.zeros_like(near)
     lengths = 2 * NEAR * float(jnp.linalg.norm(near)) * float(layer.bounds.lipschitz)
@@ -116,7 +117,7 @@ def attained(layer: Layer, far: Array, near: Array, origin: Array | float = 0.0)
 
 
 def steepest_without_mean(scale: np.ndarray) -> np.ndarray:
-    """The unit vector u with mean 0 and the largest ‖γ u‖, from an eigendecomposition."""
+    """The unit vector u with mean 0 and the largest ‖γ u‖, where γ is `scale`."""
     d = len(scale)
     project = np.eye(d) - 1 / d
     return np.linalg.eigh(project @ np.diag(scale**2) @ project)[1][:, -1]

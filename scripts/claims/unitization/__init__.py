@@ -1,4 +1,4 @@
-"""Claims of the unitization paper (Huang and Yu), with modules for its sections."""
+"""Claims of the unitization paper (Huang and Yu); modules follow the paper's sections."""
 
 from claims.sections import claims_in
 from claims.unitization import (

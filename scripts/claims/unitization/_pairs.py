@@ -1,4 +1,4 @@
-"""Exact earth mover distances of many pairs of discrete distributions.
+"""Compute exact earth mover distances for many pairs of discrete distributions.
 
 A list of points with equal weights is a distribution. The exact distance between two lists of
 points has no sampling error, so theorems must hold without tolerance.
@@ -34,14 +34,14 @@ def pairs(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def opposite(lengths: np.ndarray, feature: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of one point at R and one point at −R along one feature, for each R of `lengths`."""
+    """Pairs of two points at R and −R along one feature, for each R in `lengths`."""
     x = np.zeros((len(lengths), 1, FEATURES))
     x[:, 0, feature] = lengths
     return x, -x
 
 
 def distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The exact earth mover distances, by optimal assignment; NaN if points are not finite."""
+    """The exact earth mover distance of each pair of samples; NaN if a point is not finite."""
     return np.array([_distance(*pair) for pair in zip(x, y, strict=True)])
 
 
@@ -71,12 +71,12 @@ def excess(distance: np.ndarray, bound: np.ndarray) -> np.ndarray:
 
 
 def bounds_of(bound: Callable, *arguments: np.ndarray) -> np.ndarray:
-    """The `bound` for every pair, vectorized over the first axis of the arguments."""
+    """Evaluate the function `bound` for every pair, along the first axis of the arguments."""
     return np.asarray(_vectorized(bound)(*map(jnp.asarray, arguments)))
 
 
 def bounds_at(bound: Callable, alpha: Array, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The `bound` of every pair, for one alpha."""
+    """Evaluate the function `bound` for every pair of samples, with one alpha."""
     return np.asarray(_vectorized_at(bound)(alpha, jnp.asarray(x), jnp.asarray(y)))
 
 
@@ -91,7 +91,10 @@ def _vectorized_at(bound: Callable) -> Callable[..., Array]:
 
 
 def dual(x: np.ndarray, y: np.ndarray, *, pinned: bool = False, slope: float = 1.0) -> float:
-    """Equation 3: sup E f(X) − E f(Y) over functions f of slope ≤ `slope`; f(0) = 0 if `pinned`."""
+    """sup E f(X) − E f(Y) over functions f with slope ≤ `slope` (Equation 3).
+
+    If `pinned` is true, only functions with f(0) = 0 are allowed.
+    """
     z = np.concatenate([x, y, np.zeros((1, x.shape[1]))])
     i, j = np.nonzero(~np.eye(len(z), dtype=bool))
     differences = np.zeros((len(i), len(z)))

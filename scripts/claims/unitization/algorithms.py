@@ -1,4 +1,4 @@
-"""Sections 3.5 and 3.6: unitized batch norm of vectors and of images, Algorithms 1 and 2."""
+"""Sections 3.5 and 3.6, with Algorithms 1 and 2: unitized batch norm of vectors and images."""
 
 import itertools
 from functools import partial
@@ -57,7 +57,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def mean_difference(key: Key[Array, ""]) -> Statistics:
-    """The difference along u between the outputs for images with mean m u and with mean −m u.
+    """How far apart, along u, the outputs for images with mean m u and with mean −m u are.
 
     An image has d elements, u is (1, …, 1)/√d, and m is `SHIFT` √d.
     """
@@ -77,18 +77,21 @@ IMAGES = Draws(mean_difference, 2000, batch_size=100, draws_per_key=20)
 
 
 def mean_cosine() -> float:
-    """E cos(u, X) for X ~ N(m u, I) in R^d: (m/d) E‖z‖ ₁F₁(1/2; d/2 + 1; −m²/2), z ~ N(0, I)."""
+    """The mean cosine between u and X ~ N(m u, I) in d dimensions.
+
+    The mean is (m/d) E‖z‖ ₁F₁(1/2; d/2 + 1; −m²/2), where z ~ N(0, I).
+    """
     m = SHIFT * SIZE**0.5
     return m / SIZE * chi_mean(SIZE) * float(hyp1f1(0.5, SIZE / 2 + 1, -(m**2) / 2))
 
 
 def _normalized(x: np.ndarray) -> np.ndarray:
-    """`x` after line 5 of Algorithm 2, with moments over batch and pixels, as in Figure 1 (a)."""
+    """Normalize `x` by moments over batch and pixels (Algorithm 2, line 5, and Figure 1 (a))."""
     return (x - x.mean((0, 1, 2))) / np.sqrt(x.var((0, 1, 2)) + 1e-3)
 
 
 def _unitized_images(key: Key[Array, ""], alpha: float) -> Array:
-    """An image and its negative, after unitization."""
+    """The outputs of unitized batch norm for an image and its negative."""
     x = jnp.asarray(generator(key).normal(size=(1, HEIGHT, WIDTH, 3)))
     return unitized_batch_norm(jnp.concatenate([x, -x]), jnp.full(3, alpha), eps=1e-12)[0]
 

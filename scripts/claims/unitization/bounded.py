@@ -1,4 +1,4 @@
-"""Section 3.4 up to Theorem 3.3: Equations 8 and 9, and the bounds on their outputs."""
+"""Section 3.4 up to Theorem 3.3, on Equations 8 and 9 and the bounds on their outputs."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -77,7 +77,7 @@ def _() -> Values:
 
 
 def _ratios(bound: Callable, alphas: Sequence, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
-    """For each alpha, the distance between the outputs for x and y, divided by `bound`, minus 1."""
+    """For each alpha, by how much the outputs' distance exceeds the bound, divided by the bound."""
     return [
         excess(
             distances_of_outputs(x, y, bounded(alpha)), bounds_at(bound, jnp.asarray(alpha), x, y)

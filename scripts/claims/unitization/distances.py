@@ -1,4 +1,4 @@
-"""Section 3 and Appendix A.1: the local objective, and two forms of the earth mover distance."""
+"""Section 3 and Appendix A.1, on the local objective and two forms of the earth mover distance."""
 
 from functools import partial
 
@@ -49,7 +49,7 @@ EQUATIONS_2_AND_3 = claim(
 
 
 def _tail(r: float) -> float:
-    """The probability P(X > r) for a distribution whose mean is infinite."""
+    """The probability P(X > r) for a distribution with an infinite mean."""
     return float(scipy.stats.pareto(1).sf(r))
 
 

@@ -1,4 +1,4 @@
-"""Section 4.1 and Appendix B: moments of trained layers, the critic, and measured distances."""
+"""Section 4.1 and Appendix B, on moments of trained layers, the critic and measured distances."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -47,7 +47,7 @@ def movements(found: Any) -> str:
 
 
 def falls(found: Any) -> str:
-    """The distance after each drop of the learning rate, divided by the distance before, as text.
+    """A text with the distance after each drop of the learning rate over the distance before.
 
     A distance is the mean over three epochs.
     """
@@ -84,7 +84,7 @@ ALPHAS = {"unit": 1.0, "half": 0.5, "negative": -0.6}
 
 
 def outputs_of_two_lengths(key: Key[Array, ""]) -> Statistics:
-    """Powers of an output y₁ of Equation 10, for random vectors of length 1 or 3 in R⁸.
+    """Powers of the first output y₁ of Equation 10, for random vectors of length 1 or 3 in R⁸.
 
     For each alpha, the result is y₁⁴, scaled to E y₁² = 1. The result `square` is y₁² at alpha 1.
     """
@@ -100,7 +100,7 @@ LENGTHS = Draws(outputs_of_two_lengths, 1_000_000, batch_size=20_000, draws_per_
 
 
 def _mean_power(alpha: float, power: int) -> float:
-    """The mean of a power of the output length alpha + (1 − alpha) r, where r is 1 or 3."""
+    """The mean of a power of the output's length alpha + (1 − alpha) r, where r is 1 or 3."""
     return float(np.mean((alpha + (1 - alpha) * np.array([NEAR, FAR])) ** power))
 
 

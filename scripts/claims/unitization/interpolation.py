@@ -1,4 +1,4 @@
-"""Section 3.5, Equation 10: the interpolation used in training; outputs are unbounded for α < 1."""
+"""Section 3.5 with Equation 10, on the interpolation in training; unbounded outputs if α < 1."""
 
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ ALPHAS = (0.0, 0.2, 0.5, 1.0, (0.3, 0.9, 1.0, 0.4))
 
 
 def radial_transport(key: Key[Array, ""]) -> Statistics:
-    """Costs whose mean is the earth mover distance between `unitize` of s₁z and of s₂z.
+    """Costs whose mean is the earth mover distance between `unitize(s₁z)` and `unitize(s₂z)`.
 
     The factors s₁ and s₂ are `SMALL` and `LARGE`, and the vector z is Gaussian. The transport plan
     moves each sample along its own direction. No plan has a smaller mean cost, because the norm is
@@ -45,7 +45,7 @@ RADIAL = Draws(radial_transport, 20_000, batch_size=2000, draws_per_key=200)
 
 
 def _worst_normalized(alpha: float, d: int) -> float:
-    """The earth mover distance of Algorithm 1's outputs for ±(1, …, 1) and for ±(1, −1, 1, …)."""
+    """The distance between Algorithm 1's outputs for ±(1, …, 1) and for ±(1, −1, 1, …)."""
     one, sign = np.ones(d), (-1.0) ** np.arange(d)
     inputs = (jnp.asarray(np.stack([z, -z])) for z in (one, sign))
     return shift.emd(*(unitized_batch_norm(x, alpha * jnp.ones(d), eps=0.0)[0] for x in inputs))

@@ -1,4 +1,4 @@
-"""Sections 1 and 3.3: statements on depth, on vanishing gradients and on the bound 2."""
+"""Sections 1 and 3.3, with claims on depth, on vanishing gradients and on the bound 2."""
 
 from functools import partial
 from typing import Any
@@ -51,7 +51,7 @@ Weights = list[Float[Array, "m n"]]
 
 
 def _outputs(weights: Weights, x: Float[Array, "n m"]) -> Weights:
-    """The outputs of every layer of a sigmoid network whose last layer is linear."""
+    """The outputs of every layer of a network with sigmoids and a linear last layer."""
     found = []
     for i, w in enumerate(weights):
         x = x @ w
@@ -61,10 +61,10 @@ def _outputs(weights: Weights, x: Float[Array, "n m"]) -> Weights:
 
 
 def _distances(key: Key[Array, ""], target: float | None) -> list[float]:
-    """For every layer, the earth mover distance of outputs before and after a gradient step.
+    """For every layer, the earth mover distance between outputs before and after a gradient step.
 
-    The loss is the squared difference from `target`. Without `target`, the target is the network's
-    own output, so the gradient is zero.
+    The loss is the squared difference from `target`. If `target` is None, the target is the
+    network's own output, so the gradient is zero.
     """
     keys = jax.random.split(key, LAYERS + 1)
     weights = [jax.random.normal(k, (WIDTH, WIDTH)) / WIDTH**0.5 for k in keys[:-1]]

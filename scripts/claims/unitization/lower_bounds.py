@@ -1,4 +1,4 @@
-"""Section 3.2: lower bounds of the distance from moments, and an example of unbounded distance."""
+"""Section 3.2, on lower bounds of the distance from moments, and an unbounded distance."""
 
 from functools import partial
 from itertools import product
@@ -20,7 +20,7 @@ STEP = 1e-6
 
 
 def theorem_2_attained(key: Key[Array, ""]) -> Cases:
-    """For (C, …, C) and a near point, the lower bound divided by the distance, minus 1."""
+    """Yield Theorem 2's lower bound / distance − 1 for the point (C, …, C) and a near point."""
     for p, radius in product((2, 3, 4, 5), (0.5, 5.0)):
         x = jnp.full((1, 4), radius)
         lower = shift.moment_lower_bound(x, (1 - STEP) * x, radius=radius, p=p)
@@ -109,7 +109,7 @@ def _equation_5(x: np.ndarray, y: np.ndarray, radius: np.ndarray) -> np.ndarray:
 
 
 def equation_5_attained(key: Key[Array, ""]) -> Values:
-    """For (C₀, …, C₀) and a near point, Equation 5's bound divided by the distance, minus 1."""
+    """Equation 5's lower bound / distance − 1, for the point (C₀, …, C₀) and a near point."""
     x = np.full((1, 1, 4), 3.0)
     return _equation_5(x, (1 - STEP) * x, np.array([3.0])) / (STEP * 6.0) - 1
 
@@ -162,7 +162,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def _uniforms(d: int, c: float, points: int = 8) -> tuple[np.ndarray, np.ndarray]:
-    """The midpoints of the cells of two regular grids, on [c/2, c]ᵈ and on [0, c/4]ᵈ."""
+    """The midpoints of all cells in two regular grids, one on [c/2, c]ᵈ and one on [0, c/4]ᵈ."""
     t = (np.arange(points) + 0.5) / points
     grid = np.stack(np.meshgrid(*[t] * d), -1).reshape(-1, d)
     return c / 2 * (1 + grid), c / 4 * grid

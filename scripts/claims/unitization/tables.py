@@ -1,4 +1,4 @@
-"""Sections 4.2 and 4.3 and Appendix C: the tables, and statements on the numbers in the tables."""
+"""Sections 4.2 and 4.3 and Appendix C, with the tables and claims about their numbers."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""Section 3.3: Equations 6 and 7, Theorem 3.1."""
+"""Section 3.3, with Equations 6 and 7 and Theorem 3.1 on unit vectors."""
 
 from functools import partial
 
@@ -18,8 +18,8 @@ claim = partial(Claim, "Unitization")
 def unit_vectors(key: Key[Array, ""]) -> Values:
     """Numbers that should be 0 for the map g of Equation 6.
 
-    The numbers are g(x) − x/‖x‖, ‖g(x)‖ − 1 (also at 0), g(3x) − g(x), and 0 times the gradient,
-    which is NaN if the gradient at 0 is not finite.
+    The numbers are g(x) − x/‖x‖, ‖g(x)‖ − 1 (also at 0), g(3x) − g(x), and 0 times the gradient.
+    The last number is NaN if the gradient at 0 is not finite.
     """
     x = jnp.asarray(np.vstack([np.zeros(4), generator(key).normal(size=(50, 4))]))
     g = np.asarray(unit_vector(x))

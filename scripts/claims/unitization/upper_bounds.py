@@ -1,4 +1,4 @@
-"""Section 3.1: upper bounds of the distance from means and variances."""
+"""Section 3.1, on upper bounds of the distance from means and variances."""
 
 from functools import partial
 
@@ -18,7 +18,7 @@ Bounds = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def distance_bounds() -> Bounds:
-    """The exact distances of discrete pairs, and both forms of Theorem 1's bound."""
+    """The exact distances between pairs of samples, and both forms of Theorem 1's bound."""
     return _distance_bounds(*pairs(jax.random.key(0)))
 
 
@@ -104,7 +104,7 @@ def _() -> Values:
 
 
 def noisy_batch_norm(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
-    """Batches of two distributions, each normalized by the moments of a second batch.
+    """Batches from two distributions, after each is normalized by the moments of a second batch.
 
     The second batch has the same distribution as the first batch.
     """
@@ -179,9 +179,9 @@ LOW_DIMENSIONS = claim(
 
 
 def worst_distance(d: int) -> float:
-    """The earth mover distance of ±(1, …, 1) and ±(1, −1, 1, …) in an even number d of dimensions.
+    """The earth mover distance between ±(1, …, 1) and ±(1, −1, 1, …) in d dimensions (d even).
 
-    No outputs of a batch norm without noise have a larger distance.
+    No two outputs of batch norm without noise have a larger distance.
     """
     x, y = (np.stack([z, -z])[None] for z in (np.ones(d), (-1.0) ** np.arange(d)))
     return float(_distance_bounds(x, y)[0][0])

@@ -77,7 +77,7 @@ class Checkpoints:
                 raise
 
     def _inode(self) -> int | None:
-        """The inode of `dir`, which differs for a new folder of the same name; None in a bucket."""
+        """The inode of `dir`, which shows whether the folder was replaced; None in a bucket."""
         return None if self.remote or not self.dir.is_dir() else self.dir.stat().st_ino
 
     def newest(self) -> int | None:
@@ -184,7 +184,7 @@ class Checkpoints:
 
     @contextmanager
     def _explained(self, verb: str, step: str = "") -> Iterator[None]:
-        """Turn exceptions of Orbax and TensorStore into one sentence."""
+        """A context that turns exceptions of Orbax and TensorStore into one sentence."""
         try:
             with processes.together():
                 yield

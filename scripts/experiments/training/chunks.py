@@ -103,11 +103,11 @@ class Clock:
 
     @property
     def speed(self) -> float:
-        """The number of images per second; 0 until the chunk after the first `skipped` chunks."""
+        """The number of images per second; 0 if only skipped chunks have been added."""
         return self.images / self.seconds if self.images else 0.0
 
     def end_epoch(self) -> float:
-        """The share of the epoch's time, in [0, 1], in which the program waited for batches."""
+        """End an epoch; return the share of its time, in [0, 1], spent waiting for batches."""
         seconds, waiting = self.epoch_seconds, self.epoch_waiting
         self.epoch_seconds = self.epoch_waiting = 0.0
         return waiting / seconds if seconds else 0.0
