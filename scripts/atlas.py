@@ -6,8 +6,8 @@ The eight normalizers are batch norm, unitized batch norm by Equations 10 and 9 
 paper, layer norm, RMS norm, DyT, Derf and batch renormalization. The tasks are a dense network on
 MNIST, a small convolutional network on Fashion-MNIST, and a small transformer on the characters of
 Python's manual. OUT/index.html shows whether networks with less shift train better or faster, and
-OUT/results.json has all numbers. OUT/runs has a file for each finished run. If the script was
-interrupted and is started again, it skips the finished runs.
+OUT/results.json has all numbers. OUT/runs has a file for each finished run. If an interrupted
+script is started again, the script skips the finished runs.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports
@@ -38,7 +38,7 @@ def main(
       data_dir: The folder that holds MNIST and Fashion-MNIST in tensorflow-datasets' format.
       seeds: The number of networks for each normalizer and task.
       size: The number of training images of a task. A task with texts has size / 4 texts.
-      traffic: A file of `scripts/atlas_traffic.py`, whose numbers the page also shows.
+      traffic: A file that `scripts/atlas_traffic.py` has written. The page also shows its numbers.
       out: The folder for the page, its results and finished runs.
     """
     from experiments.measures import atlas, atlas_findings

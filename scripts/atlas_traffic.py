@@ -34,7 +34,7 @@ def main(
 
     Args:
       targets: The chips to compile for. A separate process compiles for each chip.
-      out: The file for the results; only one run at a time may use its folder.
+      out: The file for the results. Two runs cannot use the folder of this file at the same time.
     """
     import jax
 

@@ -1,14 +1,14 @@
-"""Compare the times of our functions with those of other libraries, such as Flax and SciPy.
+"""Compare the times of our functions with the times of other libraries, such as Flax and SciPy.
 
     python scripts/bench.py            # 25 minutes or more on 2 cores
 
-Our function and another library's function for the same task form a pair. After a warm-up, the two
-functions of a pair run alternately in one process, and each run is timed. Two successive runs give
-a ratio of times. The script prints the median of these ratios, and their quartiles. A ratio below 1
-means that our function is faster. The time of a layer is also divided by the time of copying the
-layer's input. The memory of our compiled layer is divided by the memory of Flax's compiled layer.
-After every group of pairs, `--out` writes the numbers to a file, with the load of the machine when
-the script started.
+Our function and a function of a different library for the same task form a pair. After a warm-up,
+the two functions of a pair run alternately in one process, and each run is timed. Two successive
+runs give a ratio of times. The script prints the median of these ratios, and their quartiles. A
+ratio below 1 means that our function is faster. The time of a layer is also divided by the time of
+copying the layer's input. The memory of our compiled layer is divided by the memory of Flax's
+compiled layer. After every group of pairs, `--out` writes the numbers to a file, with the load of
+the machine when the script started.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports
@@ -55,7 +55,7 @@ class Options:
 
 @checked
 def main(options: Flat[Options]) -> None:
-    """Compare our functions' times with those of other libraries; print a table for each group."""
+    """Time our functions and functions of other libraries; print a table for each group."""
     groups = choose(options)
     with files.in_use(options.out.parent) if options.out else nullcontext():
         for results in measure(groups, options):

@@ -14,7 +14,7 @@ whole training set, by running averages, and by the statistics of each batch. Fo
 and for batch statistics, the page also shows the shift that is measured while the weights are
 frozen, which is noise. OUT/index.html shows the results, and OUT/results.json has every number.
 OUT/runs has the finished networks. An interrupted run resumes after the last finished network. The
-command downloads nothing.
+script downloads nothing.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports

@@ -41,8 +41,8 @@ def main(
 
     Args:
       paths: The files of weights, one for each network.
-      prune: The folders of results of scripts/prune.py whose accuracies are also explained by
-        overlaps.
+      prune: Folders that scripts/prune.py has written. The page also compares their accuracies with
+        expected overlaps.
       out: The folder for the page and its results.
     """
     from experiments.measures import filter_models
@@ -67,7 +67,7 @@ def main(
 
 
 def kernels(path: Path) -> Mapping[str, "np.ndarray"]:
-    """The kernels of those layers of a weight file that have enough filters for a ranking.
+    """The kernels of a weight file's layers that have enough filters for a ranking.
 
     The layers are the convolutions. If the network has no convolutions, the layers are its dense
     layers.

@@ -10,7 +10,7 @@
 
 All criteria start from the same trained weights, as in Table 4 of the pruning paper. RUN is the
 folder of a run of scripts/train.py with batch norm. The script does not prune unitized layers,
-because their norm couples all channels of a layer. RUN may also be a weight file of a residual
+because their norm couples all channels of a layer. RUN can also be a weight file of a residual
 network for small images, with PyTorch's names conv1, bn1, layer1.0.conv1, .... The network of a
 weight file must have been trained on pixels that were standardized by ImageNet's means and standard
 deviations. Without RUN, residual networks are trained first, in OUT/run. OUT/index.html shows

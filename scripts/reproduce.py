@@ -5,8 +5,8 @@
 
 OUT/report/index.html is the page, and OUT/report/results.json has the page's numbers. On the
 digits, networks with batch norm and networks with unitized batch norm both reach a test accuracy of
-about 98 %. An interrupted run resumes from its last checkpoint when it is started again, and ends
-with the same results. The script downloads nothing.
+approximately 98 %. An interrupted run resumes from its last checkpoint when it is started again,
+and ends with the same results. The script downloads nothing.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports

@@ -38,11 +38,11 @@ def main(
     """Compute all figures and write OUT/index.html.
 
     Args:
-      data_dir: The folder with Fashion-MNIST in tensorflow-datasets' format; without it, digits are
-        used.
+      data_dir: The folder with Fashion-MNIST in tensorflow-datasets' format; without this folder,
+        digits are used.
       figure_2: The depths, steps and runs of Figure 2. "full" uses the paper's depths, steps and
         runs, and takes days on a CPU. "tenth" uses a tenth of the steps, and more runs than "full".
-      seed: The seed of all figures except Figure 2, whose runs have the seeds 0, 1, ….
+      seed: The seed of all figures except Figure 2. The runs of Figure 2 have the seeds 0, 1, ….
       out: The folder for the page and its results.
     """
     from experiments.data import datasets

@@ -4,8 +4,8 @@
 
 The distances are known for shifted Gaussians, for Gaussians of two scales, and for the example of
 the unitization paper whose distance has no bound. The script also estimates how far one epoch of
-training on the digits moves the outputs of a real layer. Because this distance is unknown, the
-exact distance between the test samples replaces it. All estimates use 500 test samples, and the two
+training on the digits moves the outputs of a real layer. This distance is unknown, so the exact
+distance between the test samples is used instead. All estimates use 500 test samples, and the two
 critics are trained on 2,000 other samples. The samples differ for every seed. The script writes OUT
 and prints a table of relative errors, (estimate − distance) / distance, as mean ± standard
 deviation over seeds. For Algorithm 3, the table shows the ratio estimate / distance, because
@@ -35,7 +35,7 @@ def main(
     Args:
       seeds: The number of repetitions, each with independent samples and critics' initial weights.
       steps: The number of training steps of both critics; the paper trains for 1,500 steps.
-      out: The file for the results; only one run at a time may use its folder.
+      out: The file for the results. Two runs cannot use the folder of this file at the same time.
     """
     from experiments.measures import shift_estimators
 

@@ -38,8 +38,8 @@ class Options:
         digits need none.
       fake_data: Whether to measure the speed on random images; an epoch then has 20 batches.
       seeds: The number of networks, which have the seeds 0, 1, …
-      vmap_seeds: Whether all seeds are trained as one program. With auto, only the seeds of an mlp
-        are, because only an mlp trains faster as one program.
+      vmap_seeds: Whether all seeds are trained as one program. With auto, this holds only for an
+        mlp, because only an mlp trains faster as one program.
       devices: The number of devices of the mesh; by default all devices.
       shard_state: Whether parameters and optimizer state are sharded over the devices.
       remat: Whether blocks are recomputed in the backward pass, which saves memory and takes time.

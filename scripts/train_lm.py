@@ -3,11 +3,11 @@
     python scripts/train_lm.py                   # about an hour of a core that does nothing else
     python scripts/train_lm.py --steps 50 --batch-size 4
 
-The model has the architecture of Qwen 3 and two million parameters; its tokens are bytes. The model
-is trained on the sources of this interpreter's standard library and the topics of `help()`; every
-twentieth document is held out. `prune_lm.py`, `compare_lm.py` and unchanged `transformers` can read
-OUT/model. OUT/results.json has the losses, and the perplexity per byte of held-out text. An
-interrupted run resumes from its last checkpoint.
+The model has the architecture of Qwen 3 and two million parameters. The tokens of the model are
+bytes. The model is trained on the sources of this interpreter's standard library and the topics of
+`help()`; every twentieth document is held out. `prune_lm.py`, `compare_lm.py` and unchanged
+`transformers` can read OUT/model. OUT/results.json has the losses, and the perplexity per byte of
+held-out text. An interrupted run resumes from its last checkpoint.
 """
 
 if __name__ == "__main__":  # this block handles Ctrl-C during the imports

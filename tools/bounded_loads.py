@@ -2,7 +2,7 @@
 
     python -m tools.bounded_loads --mutated 2000 --seed 0
 
-A load may take one second of processor time, and 64 MiB of memory plus four times the size of the
+A load is allowed one second of processor time, and memory of 64 MiB plus four times the size of the
 file. The loader must load the file or refuse the file with one sentence. The tool prints a line for
 each load that breaks a rule, then one JSON object, and exits with 1 if any load breaks a rule. Each
 file is loaded in a fork of the same process, so Python, JAX and h5py are imported only once.

@@ -3,10 +3,10 @@
     python -m tools.false_alarms --keys 200 --precision 2 --processes 2
 
 For each key, all checks that draw random numbers run once, and one multiple test gives all their
-verdicts. At most one run in 500 may reject a true statement (`geometry.claims.LEVEL`). A prediction
-with a small error can pass the check at every key, although the error shifts each z-score.
-Therefore the tool also tests whether the mean z-score of each check over all keys is zero, with a
-correction for the number of checks. The last line is one JSON object.
+verdicts. By design, at most one run in 500 rejects a true statement (`geometry.claims.LEVEL`). A
+prediction with a small error can pass the check at every key, although the error shifts each
+z-score. Therefore the tool also tests whether the mean z-score of each check over all keys is zero,
+with a correction for the number of checks. The last line is one JSON object.
 """
 
 import argparse

@@ -15,7 +15,7 @@ GROUPS = (1, 2, 4, 8, 16)
 
 
 class Network(NamedTuple):
-    """A network of a table, or all networks of a figure, with the command that trains it.
+    """A network of a table, or all networks of a figure, with the command line that trains it.
 
     Attributes:
       name: Name of the folder and of the file of results.
@@ -25,7 +25,7 @@ class Network(NamedTuple):
       printed: The number that the paper prints.
       measured: Function that takes the contents of results.json and returns our number as a text.
       dataset: Data set of the network.
-      runs: The paper's number of seeds; 0 if the command sets the number itself.
+      runs: The paper's number of seeds; 0 if the script sets the number itself.
       hours: Hours for one seed on two cores; None if an accelerator is needed.
       after: Name of a network that must be trained first.
       differs: Differences from the paper that the results do not mention.
@@ -44,7 +44,7 @@ class Network(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A network and its number of seeds, which is 0 if the command sets the number itself."""
+    """A network and its number of seeds; the number is 0 if the script sets the number itself."""
 
     network: Network
     seeds: int

@@ -8,11 +8,10 @@ or a constant, negates a condition, drops a guard, exchanges arguments, or remov
 A list has mistakes that a person thought of; each mistake is a piece of text and its replacement.
 The tool plants each mistake in a copy of the code. A fork of this process, which has loaded JAX,
 runs tests in the copy until one test fails. Tests that ran the changed line in the last `make
-coverage` run first. The next tests are those in the test file with the module's name, then those in
-the test files that name the module's definitions most often, and then the module's doctests. A test
-that fails on the changed code also runs on the unchanged code. If the test also fails on the
-unchanged code, the mutant is not counted. The exit status is 0 even if tests do not notice a
-mistake.
+coverage` run first. Next is the test file with the module's name. After this file come the test
+files that name the module's definitions most often, and then the module's doctests. A test that
+fails on the changed code also runs on the unchanged code. If the test also fails on the unchanged
+code, the mutant is not counted. The exit status is 0 even if tests do not notice a mistake.
 """
 
 import argparse
@@ -195,9 +194,9 @@ def files_of_tests(path: Path) -> list[Path]:
     """The test files that name a module's definitions, and the module itself for its doctests.
 
     First comes the test file with the name of the module. Other test files of the module's package
-    follow, in decreasing order of how often they name the module's definitions. Test files of other
-    packages come last. For a module of `scripts`, the list ends with the test files of the scripts
-    that import it, instead of the module itself.
+    follow, and files that name the module's definitions more often come earlier. Test files of
+    other packages come last. For a module of `scripts`, the list ends with the test files of the
+    scripts that import the module, instead of the module itself.
     """
     tree = ast.parse(path.read_bytes())
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
@@ -351,7 +350,8 @@ def copy_code(folder: Path) -> None:
 class Begun:
     """A pytest plugin that selects tests, and records the last test that began.
 
-    A slow test runs only if its own name is given; the name of its file does not suffice.
+    A slow test runs only if the name of the test is given; the name of the test's file does not
+    suffice.
     """
 
     def __init__(self, path: Path, tests: list[str], only: str | None):
@@ -448,7 +448,7 @@ def main() -> None:
 
 
 def earlier(out: Path | None) -> list[dict[str, Any]]:
-    """The outcomes of an interrupted run, from its file, so that the run can resume."""
+    """The outcomes that the file `out` has from an interrupted run, which can then resume."""
     return json.loads(out.read_text(encoding="utf-8"))["mutants"] if out and out.exists() else []
 
 
@@ -475,7 +475,7 @@ def provenance(has_lines: bool) -> dict[str, Any]:
 def environment() -> dict[str, Any]:
     """The versions, the device and the commit, found by another process.
 
-    JAX starts threads when its devices are first listed. A process with such threads must not be
+    JAX starts threads when a process lists JAX's devices. A process with such threads must not be
     forked, because the forked process would wait forever for locks that the missing threads held.
     """
     ask = "import json; from experiments import cli; print(json.dumps(cli.environment()))"

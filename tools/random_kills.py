@@ -58,7 +58,7 @@ STATUSES = {
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the command.
+    """The options of this tool.
 
     Attributes:
       folder: Folder for the runs.
@@ -164,7 +164,7 @@ class Chains:
         assert self.expected
 
     def run(self) -> None:
-        """Kill a run up to ten times, let it end, and compare it with the undisturbed run."""
+        """Kill a run up to ten times, let the run end, and compare it with the undisturbed run."""
         out = self.options.folder / f"chain-{self.chains}"
         kills = min(10, self.options.kills - self.kills)
         last = next(filter(None, (self.kill(out) for _ in range(kills))), None)
@@ -181,7 +181,7 @@ class Chains:
         )
 
     def kill(self, out: Path) -> BaseProcess | None:
-        """Start a run and kill it; if the run ended before the signal, return the run's process."""
+        """Start a run and kill the run; if it ended before the signal, return its process."""
         before, began, is_new = unfinished(out), time.monotonic(), not out.exists()
         number, is_saving = self.rng.choice(SIGNALS), self.rng.random() < 0.25
         process = start(self.options.command, out)

@@ -2,7 +2,8 @@
 
     python -m tools.readme_picture
 
-The numbers come from docs/results/repair/resnet20.json; docs/repair.md has them as a table.
+The numbers come from docs/results/repair/resnet20.json; docs/repair.md has these numbers as a
+table.
 """
 
 import argparse

@@ -6,9 +6,10 @@
 
 Each file of results contains the command line that made the file. The tool runs the command line
 again, with a scratch folder as `--out` and with the inputs that `--input` names. Seconds and
-versions are not compared. Numbers may differ by a relative tolerance. A mean with a standard error
-may differ by three standard errors of the difference. The ratio of two times may differ by a factor
-of 2. The exit status is 1 if a number differs by more than its tolerance.
+versions are not compared. Numbers are allowed to differ by a relative tolerance. A mean with a
+standard error is allowed to differ by three standard errors of the difference. The ratio of two
+times is allowed to differ by a factor of 2. The exit status is 1 if a number differs by more than
+its tolerance.
 """
 
 import argparse
@@ -103,7 +104,7 @@ class Difference(NamedTuple):
 
 
 def results() -> list[Result]:
-    """All results: the files of docs/results that contain a command."""
+    """All results: the files of docs/results that contain a command line."""
     found = []
     for path in sorted(FOLDER.rglob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -43,7 +43,7 @@ HEAD = ("table or figure", "printed", "ours", "differs", "status")
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the command.
+    """The options of this tool.
 
     Attributes:
       data_dir: Folder of the data sets in tensorflow-datasets' format.
@@ -198,7 +198,7 @@ def is_done(job: Job, out: Path) -> bool:
 
 
 def refusal(job: Job, workspace: Workspace) -> str | None:
-    """The reason why a job cannot run on this machine or cannot run yet; None if it can run."""
+    """The reason why a job cannot run on this machine or cannot run yet; None without a reason."""
     network = job.network
     if network.hours is None and not workspace.accelerated:
         return "needs an accelerator"

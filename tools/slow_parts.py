@@ -2,10 +2,10 @@
 
     make test-slow PART=2
 
-A test is slow if it has the mark `slow`, or if `tests/seconds.txt` has the name of its function.
-The tests of `tests/seconds.txt` form the part "seconds". `PARTS` defines each other part by the
-first letters of its tests' names, and the last part has all remaining tests. `.ci/run` runs the
-part "ci". The part "ci" contains the part "seconds", and all other slow tests whose names begin
+A test is slow if it has the mark `slow`, or if `tests/seconds.txt` has the name of the test's
+function. The tests of `tests/seconds.txt` form the part "seconds". `PARTS` defines each other part
+by the first letters of its tests' names, and the last part has all remaining tests. `.ci/run` runs
+the part "ci". The part "ci" contains the part "seconds", and all other slow tests whose names begin
 with an entry of `CI` and with no entry of `NOT_CI`.
 
 To select the tests of `tests/seconds.txt` again, empty the file, and run the commands below until
@@ -84,7 +84,7 @@ def select(items: list[Any], part: str | None) -> list[Any]:
 
 
 def slowest(report: Path) -> list[str]:
-    """The names of those tests in a JUnit report that take more than `SECONDS` on average.
+    """The names of the tests in a JUnit report that take more than `SECONDS` on average.
 
     The average is over the parameters of a parametrized test. The examples of a docstring count as
     a test of the documented function.

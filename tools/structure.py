@@ -153,9 +153,9 @@ def reaches(modules: list[Module]) -> Iterator[str]:
 def reach(name: str, modules: list[Module]) -> set[str]:
     """The functions, classes and methods that a function calls, directly or indirectly.
 
-    Calls are found by names alone. A method counts if its class is reached and an attribute in the
-    reached code has the method's name. Functions that are only reached through a table (a name in
-    capitals) do not count, because a reader reads a table row by row.
+    Calls are found by names alone. A method counts if the method's class is reached and an
+    attribute in the reached code has the method's name. Functions that are only reached through a
+    table (a name in capitals) do not count, because a reader reads a table row by row.
     """
     imported = {m.name: imported_names(m) for m in modules}
     found = {n: node for m in modules for n, node in definitions(m)}
@@ -265,9 +265,9 @@ def import_cycles(modules: list[Module]) -> Iterator[str]:
 def upward_imports(modules: list[Module]) -> Iterator[str]:
     """Yield a fault for every set of folders that import each other in a cycle.
 
-    A folder is below the folders that import it, so no folder may import a folder above it. Imports
-    inside functions count too. Between the three packages, only imports at load time count, because
-    `jaxnorm` imports the other packages lazily.
+    If folder A imports folder B, B is below A, and B must not import A. Imports inside functions
+    count too. Between the three packages, only imports at load time count, because `jaxnorm`
+    imports the other packages lazily.
     """
     names = {module.name for module in modules}
     of_modules = [m.name if m.path.name == "__init__.py" else parent(m.name) for m in modules]
@@ -346,7 +346,7 @@ def undocumented_names(namespace: str) -> Iterator[str]:
 def undocumented_options(function: Callable[..., Any]) -> list[str]:
     """The names of a function's options that its docstring does not mention.
 
-    The list is empty if the docstring says that its options are described in another docstring.
+    The list is empty if the docstring refers to a different docstring for its options.
 
     Only keyword-only arguments are options. Positional arguments need no description.
     """

@@ -3,9 +3,9 @@
     python -m tools.training_table            # hours; resumes
     python -m tools.training_table --show     # the table alone
 
-Each cell of the table is one training step, and a run of `train.py --compile-for` compiles it. The
-file OUT has the results of each cell as JSON. A cell that is in OUT is not compiled again. If the
-code of the layers changes, remove OUT.
+Each cell of the table is one training step, and a run of `train.py --compile-for` compiles this
+step. The file OUT has the results of each cell as JSON. A cell that is in OUT is not compiled
+again. If the code of the layers changes, remove OUT.
 """
 
 import json

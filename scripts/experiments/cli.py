@@ -148,7 +148,7 @@ def show_table(
 
     The columns `left` are left-justified, and all other columns are right-justified.
 
-    A text that is longer than its column is wrapped and not cut off, because two names may differ
+    A text that is longer than its column is wrapped and not cut off, because two names can differ
     only at the end.
     """
     table = Table(title=printable(title))
@@ -161,7 +161,7 @@ def show_table(
 
 
 def console(min_width: int = 1) -> Console:
-    """A console that prints every text unchanged: brackets in names are not read as markup."""
+    """A console that prints every text unchanged, without reading square brackets as markup."""
     width = max(Console().width, min_width)
     return Console(width=width, markup=False, emoji=False, highlight=False)
 

@@ -60,7 +60,7 @@ def append(path: Path, text: str) -> None:
 
     In a bucket, the whole object is written again.
 
-    If the process is killed during the call, the last line of a local file may be incomplete.
+    If the process is killed while `append` runs, the last line of a local file can be incomplete.
 
     Raises:
       InputError: `path` is in a bucket that cannot be written.
@@ -74,7 +74,7 @@ def append(path: Path, text: str) -> None:
 
 @contextmanager
 def name_path(path: Path) -> Iterator[None]:
-    """A context that names `path` in errors of the operating system; some of them name no file."""
+    """A context that adds `path` to errors of the operating system, because some name no file."""
     try:
         yield
     except OSError as error:
@@ -112,7 +112,7 @@ def read_json(path: Path, kind: type[Kind]) -> Kind | None:
     """The contents of a JSON file; None if the file does not exist.
 
     Raises:
-      InputError: The file cannot be read, or its JSON is not of the expected type.
+      InputError: The file cannot be read, or the JSON in the file is not of the expected type.
     """
     content = read_bytes(path)
     if content is None:

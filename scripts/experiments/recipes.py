@@ -44,15 +44,15 @@ class Recipe:
         depth, such as preact20, resnet56 or vgg16.
       normalization: The normalization of every layer. Networks with different normalizations start
         from the same weights. The value bounded is the unitized layer of Equation 9, with alpha
-        kept in [0, 1]; the paper's bounds need alpha above 0.
+        kept in [0, 1]; the paper's bounds need a positive alpha.
       epochs: The number of passes over the training images.
       batch_size: The number of images per step, on all devices together.
       learning_rate: The learning rate between the end of the warm-up and the first decrease.
       schedule: How the learning rate decreases: at `drops`, or to 0 along a cosine or a line.
       warmup: The share of the run, at its start, in which the learning rate rises linearly from 0.
-      drops: The shares of the run after which the learning rate is divided by `drop_factor`. In a
-        run of 200 epochs, 0.3 0.6 0.8 stands for epochs 60, 120 and 160. If no numbers are given,
-        the learning rate is constant.
+      drops: The shares of the run after which the learning rate is divided by `drop_factor`. For
+        example, in a run of 200 epochs, the shares 0.3 0.6 0.8 are epochs 60, 120 and 160. If no
+        numbers are given, the learning rate is constant.
       drop_factor: The number by which the learning rate is divided at each drop.
       optimizer: nesterov, as in the unitization paper's code, or the name of an optimizer in Optax,
         such as sgd, adamw or lion.
@@ -67,7 +67,8 @@ class Recipe:
       running_momentum: The momentum of the running statistics at each step.
       statistics_groups: The number of groups into which a batch is split. Each group is normalized
         by its own statistics; one group is the whole batch.
-      norm_groups: The number of channel groups in group norm; with 0, `norm_channels` gives it.
+      norm_groups: The number of channel groups in group norm; if 0, `norm_channels` is used
+        instead.
       norm_channels: The number of channels in each group of group norm, if `norm_groups` is 0.
       accumulate: The number of parts of a batch; their gradients are averaged before a step.
       crop: The side of the training crops in pixels. The options `crop`, `scales` and `test_scales`

@@ -41,7 +41,7 @@ def _turned_odd(g: Array, layers: int) -> Array:
 
 
 def ends_of_batches(key: Key[Array, ""]) -> Statistics:
-    """Whether one of 10 Gaussian samples becomes odd, and whether it is the longest sample.
+    """Whether one of 10 Gaussian samples becomes odd, and whether the longest sample becomes odd.
 
     The entry "odd" is 1 if a sample becomes odd at infinite width, and otherwise 0. If a sample
     becomes odd, "longest" is 0.1 if this sample was the longest after recentering, and otherwise
@@ -151,7 +151,7 @@ def _() -> Values:
 
 
 def _gram_of_odd_state(n: int) -> np.ndarray:
-    """The Gram matrix of n samples, the first of which is odd, that a layer does not change."""
+    """A Gram matrix of n samples that a layer does not change; the first sample is odd."""
     state = geometry.odd_points.odd_state(n)
     norms = np.array([state.norm_ratio] + [1.0] * (n - 1))
     cosines = np.full((n, n), math.cos(state.spread))

@@ -83,7 +83,7 @@ def of_the_report(sentence: Callable[[dict[str, Any]], str]) -> Result:
 
 
 def pairs_of(measure: str, *pairs: str) -> Callable[[Layers], str]:
-    """A function that returns a sentence on pairs of criteria: means and spreads over layers."""
+    """A function that writes a sentence with means and spreads over layers, by pair of criteria."""
 
     def sentence(layers: Layers) -> str:
         found = ((pair, [layer[measure][pair] for layer in layers]) for pair in pairs)
@@ -131,7 +131,7 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
 
 
 def failing(layers: Layers, test: str) -> int:
-    """The number of layers in which `test` rejects its hypothesis at 5 %, corrected by Holm."""
+    """The number of layers in which `test` rejects at 5 %, after Holm's correction."""
     return sum(test in layer["fails"] for layer in layers)
 
 

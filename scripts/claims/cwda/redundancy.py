@@ -172,8 +172,8 @@ def largest_eigenvalue() -> float:
     """The mean of the largest covariance eigenvalue, for N Gaussian filters of d dimensions.
 
     Let ν = d − 1. The edge of Marchenko and Pastur's distribution is (√(ν − 1) + √N)²/ν. The
-    largest eigenvalue minus the edge has approximately a scaled Tracy-Widom distribution, whose
-    mean before scaling is −1.2065.
+    largest eigenvalue minus the edge has approximately a scaled Tracy-Widom distribution. The mean
+    of this distribution before scaling is −1.2065.
     """
     nu = LAYER_DIMS - 1
     root = math.sqrt(nu - 1) + math.sqrt(LAYER_FILTERS)

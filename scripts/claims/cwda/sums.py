@@ -166,7 +166,7 @@ SHARED = Draws(sums_of_a_shared_point, 30_000, batch_size=2000, draws_per_key=20
 
 
 def limit(*, shared: bool = False) -> float:
-    """The leading term of the variance of F₁/F₂, as in Theorem 3 or with a shared point P."""
+    """The leading term of Var(F₁/F₂) in Theorem 3 or, if `shared`, for distances to one point."""
     variances = pruning.gaussian.norm_sum_ratio_variance_limit
     return variances(SHARED_VECTORS, SHARED_DIMS, shared=shared).direct
 

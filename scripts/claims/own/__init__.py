@@ -1,4 +1,4 @@
-"""Claims of the library itself; `geometry.claims` checks them like the papers' claims."""
+"""Claims of the library itself; `geometry.claims` checks these claims like the papers' claims."""
 
 from claims.own import normalizers
 from claims.sections import claims_in

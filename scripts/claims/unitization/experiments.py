@@ -105,7 +105,7 @@ def _mean_power(alpha: float, power: int) -> float:
 
 
 def kurtosis_of_lengths(alpha: float) -> float:
-    """The kurtosis 3d/(d + 2) E l⁴/(E l²)² of elements of isotropic vectors of length l in R^d."""
+    """The kurtosis 3d/(d + 2) E l⁴/(E l²)² of one element of isotropic d-vectors of length l."""
     return 3 * DIMS / (DIMS + 2) * _mean_power(alpha, 4) / _mean_power(alpha, 2) ** 2
 
 

@@ -1,1 +1,1 @@
-"""Benchmarks that compare the time and memory of our functions with those of other libraries."""
+"""Benchmarks that compare the time and memory of our functions with other libraries' functions."""

@@ -33,7 +33,7 @@ def features() -> list[Pair]:
 
     The time of the distances is compared with the time of a loop that calls SciPy's function for
     each feature. The time of the gradients is compared with the time of the distances. If ott-jax
-    is installed, the times of distances and gradients are also compared with those of ott-jax under
+    is installed, the times of distances and gradients are also compared with ott-jax's times under
     vmap.
     """
     x, y = jax.random.normal(jax.random.key(1), (2, *FEATURES))

@@ -1,6 +1,7 @@
 """Times of `tree_gram`, random networks, Monte Carlo, and maps of infinitely wide layers.
 
-Random networks and Monte Carlo are compared with those of their operations that take most time.
+The times of random networks and of Monte Carlo are compared with the times of their slowest
+operations alone.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Compare the times of whole transformers with those after half of heads and widths is removed.
+"""Compare the times of whole transformers and of transformers with half the heads and widths.
 
 The networks are plain functions with random weights: GPT-2 (small) and a LLaMA of the same width,
 both with their layers in a scan. The pruned networks run by `resized`, which keeps the constants of

@@ -36,7 +36,7 @@ class Program(NamedTuple):
     entry: str
 
     def callee(self, instruction: Instruction) -> list[Instruction]:
-        """The instructions of the computation that an instruction calls; empty if it calls none."""
+        """The instructions of the computation that `instruction` calls; [] if there is none."""
         return self.computations.get(called(instruction), [])
 
 

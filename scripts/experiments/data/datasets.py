@@ -86,8 +86,8 @@ def load(name: str, data_dir: str | Path | None = None, moments: Moments | None 
     Args:
       name: A name of `IN_MEMORY`.
       data_dir: The folder of data sets in tensorflow-datasets' format, by default a cache folder.
-        If a local folder does not hold the digits yet, they are prepared there. Files from a bucket
-        are copied to the cache folder.
+        If a local folder does not hold the digits yet, the digits are prepared in this folder.
+        Files from a bucket are copied to the cache folder.
       moments: Means and standard deviations of each channel's pixels in [0, 1], by which the images
         are standardized; by default the moments of the training images.
 
@@ -130,7 +130,7 @@ def records(name: str, data_dir: Path | None = None) -> Records:
 
 
 def load_or_stream(name: str, data_dir: Path | None = None) -> Images | Records:
-    """The data set `name`, read by `records` if it is too large for memory, otherwise by `load`."""
+    """Read the data set `name`, by `records` if the data set exceeds the memory, else by `load`."""
     return records(name, data_dir) if name in STREAMED else load(name, data_dir)
 
 

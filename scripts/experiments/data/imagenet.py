@@ -135,7 +135,7 @@ def whole_images(image: Image.Image, *, scales: Sequence[int]) -> list[Pixels]:
 
     The shorter side is resized to the scale. The longer side is rounded to a multiple of 32, but is
     at least the scale. Therefore, images of nearly equal shapes get equal shapes, and the network
-    is compiled only once for them.
+    is compiled only once for these images.
     """
     views = []
     for shorter in scales:
@@ -201,7 +201,7 @@ def batches(
 
 
 def iterate(elements: grain.MapDataset, workers: int) -> Generator[Any]:
-    """Yield the elements in order; `workers` processes compute them.
+    """Yield the elements in order; `workers` processes compute the elements.
 
     If `workers` is 0, a thread of this process computes the elements. If a caller does not exhaust
     the generator, the caller must close the generator to end the processes.

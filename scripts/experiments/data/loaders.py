@@ -210,7 +210,7 @@ def draw_crops(
 def crop(
     x: Float[Array, "n h w c"], offsets: Int[Array, "n 2"], flips: Bool[Array, "n 1"]
 ) -> Float[Array, "n h w c"]:
-    """Add 4 pixels of value 0 on each side of each image, then crop it to its original size.
+    """Add 4 pixels of value 0 on each side of each image, then crop the image to its old size.
 
     Cropped images for which `flips` is true are mirrored.
     """

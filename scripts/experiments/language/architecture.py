@@ -31,7 +31,7 @@ class Family(NamedTuple):
 
     @property
     def units(self) -> tuple[str, ...]:
-        """The kinds of units, besides layers, that may be removed from a model of the family."""
+        """The kinds of units, besides layers, that can be removed from a model of the family."""
         if self.gpt2:
             return ("intermediate",)
         return ("heads", "experts" if self.mixture else "intermediate", "hidden")

@@ -30,7 +30,7 @@ DTYPE = jnp.bfloat16
 
 
 def choose(folder: Path, wanted: Wanted, tokens: int) -> Counts:
-    """The largest numbers of units whose memory traffic is within a budget; uses a new process.
+    """Find, in a new process, the largest numbers of units that keep memory traffic in a budget.
 
     A new process is needed, because a process can compile for only one kind of chip, and can then
     run computations only on the CPU.
@@ -50,7 +50,7 @@ def choose(folder: Path, wanted: Wanted, tokens: int) -> Counts:
 
 
 def find(folder: Path, wanted: Wanted, tokens: int) -> Counts:
-    """The largest numbers of units whose memory traffic is within a budget; uses this process."""
+    """Find, in this process, the largest numbers of units that keep memory traffic in a budget."""
     try:
         device = compile_only_devices(TOPOLOGIES[wanted.target])[0]
     except ValueError as error:

@@ -103,7 +103,7 @@ def arrays(
 
 
 def small_array(plan: Plan, name: str, array: np.ndarray, layer: int) -> np.ndarray:
-    """Remove units from a tensor, and multiply it by the scale that the norms' new width needs.
+    """Remove units from a tensor, and multiply the rest by the scale that the new width needs.
 
     The dtype does not change.
     """
@@ -132,7 +132,7 @@ def start(plan: Plan, ends: Ends) -> State:
 
 
 def step(plan: Plan, p: Params, i: int, position: int, state: State) -> tuple[Params, State]:
-    """Make a layer of the smaller decoder; return it and the residual streams after the layer."""
+    """Make a layer of the smaller decoder; return the layer and the residual streams after it."""
     small = {name: small_array(plan, name, array, i) for name, array in p.items()}
     if state.cut_held_out is None:
         return small, state
@@ -151,7 +151,7 @@ def step(plan: Plan, p: Params, i: int, position: int, state: State) -> tuple[Pa
 def repair_layer(
     plan: Plan, i: int, whole: Layer, small: Layer, x: Stream, y: Stream
 ) -> tuple[Layer, Stream, Stream]:
-    """Fit a layer of the smaller decoder; return it and both decoders' streams after the layer.
+    """Fit a layer of the smaller decoder; return the layer and both decoders' streams after it.
 
     Here x and y are the residual streams of the whole and of the smaller decoder before the layer.
     """

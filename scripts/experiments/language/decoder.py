@@ -67,7 +67,7 @@ def embed(
 
 
 def attend(model: Architecture, p: Params, x: Stream, at: Positions) -> Float[Array, "*b t heads"]:
-    """The outputs of all heads at every position; attention's output projection reads them."""
+    """The outputs of all heads at every position, which are inputs of the output projection."""
     h = normalize(model, p, "input_layernorm", x)
     q, k, v = (heads(model, linear(p, f"self_attn.{name}_proj", h)) for name in "qkv")
     if model.traits.head_norms:

@@ -40,7 +40,7 @@ HEAD_NORMS = {"query_norm": "self_attn.q_norm", "key_norm": "self_attn.k_norm"}
 
 
 def check(folder: Path) -> None:
-    """Raise an error if MaxText does not support a model, or if we do not know its layout there.
+    """Raise an error if MaxText does not support a model, or if its layout in MaxText is unknown.
 
     Raises:
       InputError: The family is not supported, or the model has sliding windows, scaled positions,

@@ -1,4 +1,4 @@
-"""Read the text of Python's standard library and its help topics, which every machine has."""
+"""Read text that every machine has: the sources and help topics of Python's standard library."""
 
 import sysconfig
 from collections.abc import Iterator

@@ -2,14 +2,15 @@
 
 Adapted norms give the remaining channels the same values, if the removed channels are zero.
 
-An RMS norm divides by the square root of a mean over the width, so its result depends on the width.
-The residual stream has d channels in the whole decoder and k channels in the smaller decoder, and x
-/ √(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k). Here γ is the scale of the norm. Therefore the new
-norm has the scale γ √(d/k), and the new ε is ε d/k. Three further changes follow from the new ε and
-the new width. The norms of single heads also use the new ε, so queries and keys are multiplied by
-√(d/k). Gemma scales embeddings by the square root of the width, so Gemma's embeddings are
-multiplied by √(d/k). If Gemma's embedding is also the kernel of the output layer, the scale of the
-last norm does not change, because the larger embedding already multiplies the logits by √(d/k).
+An RMS norm divides by the square root of a mean over the width, so the result of the norm depends
+on the width. The residual stream has d channels in the whole decoder and k channels in the smaller
+decoder, and x / √(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k). Here γ is the scale of the norm.
+Therefore the new norm has the scale γ √(d/k), and the new ε is ε d/k. Three further changes follow
+from the new ε and the new width. The norms of single heads also use the new ε, so queries and keys
+are multiplied by √(d/k). Gemma scales embeddings by the square root of the width, so Gemma's
+embeddings are multiplied by √(d/k). If Gemma's embedding is also the kernel of the output layer,
+the scale of the last norm does not change, because the larger embedding already multiplies the
+logits by √(d/k).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

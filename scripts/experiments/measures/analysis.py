@@ -115,7 +115,7 @@ def unfit(v: np.ndarray, ratio: float) -> str | None:
 def shape_group(
     layers: dict[str, np.ndarray], *, ratio: float, gaussian_layers: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The measurements of all layers of one shape, and quantiles over Gaussian layers of it.
+    """The measurements of all layers of one shape, and quantiles over equal Gaussian layers.
 
     JAX compiles each function only once for all layers of the shape.
     """
@@ -168,7 +168,7 @@ def _layer(
 
 
 def theory(expected: Callable[..., Array], *arguments: Any, **options: Any) -> float | None:
-    """The value of the formula `expected` for Gaussian filters; None if it rejects the criteria."""
+    """The value of the formula `expected` for Gaussian filters; None for unsupported criteria."""
     try:
         return float(expected(*arguments, **options))
     except ValueError:
@@ -218,7 +218,7 @@ _tested = jax.jit(tests_of, compiler_options=QUICK)
 
 
 def judge(layers: list[dict[str, Any]]) -> None:
-    """Add to each layer the names of the tests that reject its hypothesis at level `LEVEL`.
+    """Add to each layer the names of the tests that reject for this layer at level `LEVEL`.
 
     For each test, Holm's correction covers all layers. The name "mean" is added if a test of
     equivalence, without Holm's correction, does not show that the mean weight is near 0.

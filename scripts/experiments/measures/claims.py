@@ -35,7 +35,7 @@ def quick_results(seed: int) -> list[dict[str, Any]]:
 
 
 def quick_claims() -> list[Claim]:
-    """The claims of which a quick check rejects the printed form, with only their quick checks."""
+    """The claims that a quick check rejects as printed, after their other checks are removed."""
     trimmed = (
         replace(
             claim,
@@ -190,7 +190,7 @@ def _file(function: Callable) -> str:
 
 
 def _bounds(check: claims.Check, prediction: float) -> dict[str, Any]:
-    """How a check compares its number with a bound: relation, tolerance, side and bound.
+    """The relation, the tolerance, the side and the bound with which a check compares its number.
 
     If the check compares computed values, `side` and `against` are None.
     """

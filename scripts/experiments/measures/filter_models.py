@@ -99,8 +99,8 @@ def table_4(others: Mapping[str, Any]) -> dict[str, Any]:
     """How well expected overlaps explain the accuracy differences between criteria.
 
     Args:
-      others: Results of `scripts/prune.py`, with a name for each; they are added to the paper's
-        Table 4.
+      others: Results of `scripts/prune.py`, with a name for each. These results are added to the
+        results of the paper's Table 4.
     """
     names = ("l1", "l2", "gm")
     printed = {"pruned": accuracies.PRUNED, "fine-tuned": accuracies.FINE_TUNED}

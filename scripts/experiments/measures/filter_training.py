@@ -66,7 +66,7 @@ class Setting(NamedTuple):
       name: Name of the setting.
       initializer: JAX initializer of convolutions.
       optimizer: A function that takes the number of steps and returns an optimizer.
-      penalty: A function of the kernels; its result is added to the loss.
+      penalty: A function that takes the kernels and returns a term that is added to the loss.
       activation: The activation in training: a function of a key and a hidden layer.
       augment: A function of a key and a batch that returns an augmented batch.
       is_normalized: Whether the network has batch norm.

@@ -13,8 +13,8 @@ class Finished:
     """The finished parts of a run; each part is written to the file as soon as it is finished.
 
     Attributes:
-      parts: Finished parts by name. If the file was written with other settings, code or versions,
-        or on another kind of processor, `parts` is empty at first.
+      parts: Finished parts by name. If the file was written with different settings, code or
+        versions, or on a different kind of processor, `parts` is empty at first.
     """
 
     def __init__(self, path: Path | None, settings: Sequence[object], code: Iterable[Path] = ()):

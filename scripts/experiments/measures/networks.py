@@ -83,7 +83,7 @@ def _alphas(params: nnx.State) -> np.ndarray:
 
 
 def moments(histories: dict[str, list[History]]) -> dict[str, Any]:
-    """For each epoch, the quartiles of each moment; also how fast skewness and kurtosis change.
+    """The quartiles of four moments for each epoch, and how fast skewness and kurtosis change.
 
     Quartiles are over channels and seeds.
     """

@@ -230,7 +230,7 @@ def repair(plan: Plan, images: Images) -> Any:
 
 
 def accuracies(trained: list[float], steps: list[dict[str, list[Row]]]) -> dict[str, Any]:
-    """Mean accuracies over seeds after the last step, and how much they differ between criteria."""
+    """Mean accuracies over seeds after the last step, and the differences between criteria."""
     last = {
         stage: np.array([[rows[c][-1][stage] for c in pruning.CRITERIA] for rows in steps])
         for stage in STAGES

@@ -1,4 +1,4 @@
-"""Show that recalibration harms a network if its images differ from the training images.
+"""Show that recalibration on images that differ from the training images harms a network.
 
 The network is an unpruned ResNet-20 that other people trained on CIFAR-10's original pixels. The
 new statistics of the network come from training images that were recompressed as JPEG.

@@ -138,7 +138,7 @@ def repairs(x: np.ndarray, y: np.ndarray, prune: Callable[..., Any]) -> Makers:
 
 
 def choices(x: np.ndarray, prune: Callable[..., Any]) -> Makers:
-    """For each method that selects channels without a criterion, a function that prunes with it."""
+    """For each method that selects channels without a criterion, a function that prunes so."""
     batches = parts(x)
     greedy = partial(prune, score=partial(reconstruction_scores, apply=apply, batches=batches))
     merged = cache(lambda: prune(repair=partial(merge_channels, inputs=(x[:2],))).params)

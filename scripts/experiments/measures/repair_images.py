@@ -152,7 +152,7 @@ def fine_tuned(graph: Any, tree: Any, train: Examples) -> Any:
 
 @cache
 def stepping(graph: Any) -> tuple[optax.GradientTransformation, Callable[..., Any]]:
-    """SGD with momentum, and a function that makes one training step with it.
+    """SGD with momentum, and a function that takes one training step of this SGD.
 
     The step is compiled once for all networks with the same widths.
     """
@@ -227,10 +227,11 @@ def run(
 
 
 def resume(settings: Settings, before: dict[str, Any]) -> dict[str, Any]:
-    """The results with which a run starts; measurements of an earlier run are kept if they fit.
+    """The results with which a run starts; fitting measurements of an earlier run are kept.
 
     The measurements in `before` are kept only if the earlier run had the same `images`, `test`,
-    `batch`, learning rate and images per step as this run. The `draws` and `ratios` may differ.
+    `batch`, learning rate and images per step as this run. The `draws` and `ratios` of the two runs
+    can differ.
     """
     shared = {name: getattr(settings, name) for name in ("images", "test", "batch")}
     shared |= {"learning rate": RATE, "images a step": STEP}

@@ -31,7 +31,7 @@ def measure(
 ) -> dict[str, Any]:
     """Run the stages data, train, pruning, claims and odd point, and return their results.
 
-    Checkpoints are written to `out`. The results name `script` as the script that made them.
+    Checkpoints are written to `out`. The results record `script` as their origin.
     """
     start = time.perf_counter()
     with stages.stage("data"):

@@ -139,8 +139,8 @@ def train_all(
       exact: Number of test images between which exact distances are computed.
       out: A folder whose subfolder `runs` has the results of finished networks. These results are
         read, and the networks are not trained again.
-      update: Function that is called with a description and the number of epochs since the last
-        call.
+      update: Function that is called with a description, and with the number of epochs that were
+        finished since the previous call of `update`.
     """
     program_of = cache(partial(program, images=images))
     orders, measured = tuple(orders), []
@@ -278,7 +278,7 @@ class Follower:
         self.before: dict[str, UnitMoments] = {}
 
     def update(self, state: State, key: Array) -> dict[str, Any]:
-        """Measure moments, distances and changes of moments since the last call, and noise floors.
+        """Measure moments, distances and changes since the last call of `update`, and noise floors.
 
         The first call returns an empty dictionary.
         """

@@ -30,7 +30,7 @@ RECALIBRATION_BATCHES, RECALIBRATION_IMAGES = 10, 500
 def trained_networks(
     images: Images, recipe: Recipe, fine_tune: int, seeds: int, run: Path, stages: Stages
 ) -> list["Network"]:
-    """Train the network of each seed, or read it from `run`.
+    """Train the network of each seed, or read the network from `run`.
 
     The networks can be fine-tuned for `fine_tune` epochs. If `run` is a weight file, the result is
     only the network of this file.
@@ -49,7 +49,7 @@ def trained_networks(
 
 
 def network_of_file(images: Images, recipe: Recipe, fine_tune: int, path: Path) -> "Network":
-    """The network of a weight file, with compiled functions that can fine-tune it by the recipe."""
+    """The network of a weight file, with compiled functions for fine-tuning by the recipe."""
     model = weight_files.read(path)
     weight_files.check_fits(model, images)
     _, params, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)

@@ -1,8 +1,8 @@
 """Draw small panels with matplotlib, as SVG for a web page.
 
-A panel takes its colours and its font from the page, so it follows a light or a dark theme. A panel
-is drawn in placeholder colours, and `draw` replaces them by the page's colours. Widths suit a
-phone, on which a panel of 4.2 inches fills 330 pixels and has text of 11 pixels.
+A panel takes its colours and its font from the page, so the panel follows a light or a dark theme.
+A panel is drawn in placeholder colours, and `draw` replaces them by the page's colours. Widths suit
+a phone, on which a panel of 4.2 inches fills 330 pixels and has text of 11 pixels.
 """
 
 import io
@@ -75,7 +75,7 @@ def draw(
     """Draw a panel with the function `paint`, and return it as an `svg` element for a page.
 
     Args:
-      name: A name that is unique on the page, because every id of the panel begins with it.
+      name: A name that is unique on the page, because every id of the panel begins with this name.
       title: The quantity and the unit of the vertical axis; a screen reader also reads this title.
     """
     with rc_context(STYLE):
@@ -129,9 +129,9 @@ def whole_numbers(axes: Axes) -> None:
 def log_scale(axes: Axes) -> None:
     """Make the vertical axis logarithmic, with plain numbers.
 
-    The ticks depend on the ratio of the axis's upper end to its lower end. If the ratio is below 8,
-    the axis has approximately four ticks. If the ratio is 8 to 100, there are three ticks in each
-    decade. If the ratio is above 100, there is one tick in each decade.
+    The ticks depend on the ratio of the upper end of the axis to the lower end. If the ratio is
+    below 8, the axis has approximately four ticks. If the ratio is 8 to 100, there are three ticks
+    in each decade. If the ratio is above 100, there is one tick in each decade.
     """
     axes.set_yscale("log")
     low, high = axes.get_ylim()

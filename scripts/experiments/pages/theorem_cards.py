@@ -23,7 +23,7 @@ UNEXPECTED = "not-as-recorded"
 
 
 def card(claim: dict, out: Path, finding: str = "") -> str:
-    """The HTML of a claim's card; the card opens if a reader follows a link to its anchor.
+    """The HTML of a claim's card; the card opens if a reader follows a link to the card's anchor.
 
     Args:
       claim: Claim in the format of results.json.

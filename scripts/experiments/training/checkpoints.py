@@ -1,4 +1,4 @@
-"""Write the checkpoints of a training run in the background, and check them when read.
+"""Write a training run's checkpoints in the background, and check checkpoints that are read.
 
 The two newest checkpoints are retained. A checkpoint contains arrays, checksums of the arrays,
 notes, and a list of the checkpoint's files with their SHA-256 sums, as `sha256sum` prints them. If
@@ -127,7 +127,8 @@ class Checkpoints:
           log: A function that is called with a line for each damaged checkpoint.
 
         Raises:
-          InputError: A checkpoint cannot be read, although no checksum proves that it is damaged.
+          InputError: A checkpoint cannot be read, although no checksum proves that the checkpoint
+            is damaged.
         """
         leaves, structure = jax.tree.flatten(like)
         while (step := self._newest_whole(log)) is not None:

@@ -22,7 +22,7 @@ class EventLog:
     def __init__(self, folder: Path, first: int):
         """Open the file.
 
-        An interrupted run can have written events of later epochs than its last checkpoint.
+        An interrupted run can have written events of epochs that follow its last checkpoint.
         Therefore the first event of the new file tells TensorBoard to ignore events in older files
         from epoch `first` on.
 

@@ -14,7 +14,7 @@ def check_finite(part: str, values: Any, step: int, checkpoints: Checkpoints) ->
     """Raise an error, which ends the run, if an element of `values` is infinite or NaN.
 
     Raises:
-      InputError: An element is not finite; the message calls the values `part`.
+      InputError: An element is not finite; the message uses the name `part` for the values.
     """
     if is_finite(values):
         return

@@ -1,7 +1,7 @@
 """Make the optimizers and learning-rate schedules that recipes name.
 
-An optimizer is `nesterov`, from the unitization paper, or an optimizer of Optax whose only required
-argument is a learning rate.
+An optimizer is `nesterov`, from the unitization paper, or one of Optax's optimizers that require
+only a learning rate as argument.
 """
 
 import inspect
@@ -35,8 +35,8 @@ def check_optimizer(recipe: Recipe) -> None:
     """Raise an error if the name of the recipe's optimizer is unknown.
 
     Raises:
-      InputError: The name is neither nesterov nor an optimizer of Optax whose only required
-        argument is a learning rate.
+      InputError: The name is neither nesterov nor one of Optax's optimizers that require only a
+        learning rate as argument.
     """
     known = known_optimizers()
     if recipe.optimizer not in ("nesterov", *known):

@@ -1,4 +1,4 @@
-"""Train networks with two normalizations from equal weights, and measure them at every epoch."""
+"""Train and measure networks with two normalizations, which start from equal weights."""
 
 from collections.abc import Callable
 from functools import partial
@@ -65,7 +65,7 @@ class Program(NamedTuple):
 
 
 def program(recipe: Recipe, images: Images) -> Program:
-    """Compiled functions to train and measure the network of a recipe."""
+    """Make the compiled functions that train and measure the network of a recipe."""
     mesh = mesh_of(1)
     trainer = Trainer(recipe, images, mesh)
     training, inference = networks.graphs(recipe, images)

@@ -36,7 +36,7 @@ def prepare(
       data: The data set.
       vmapped_seeds: The number of seeds that are trained together by vmap.
       images: The number of training images, if not all images of the data set are used.
-      init_from: A digest of the initial weights, if they come from another run.
+      init_from: A digest of the initial weights, if these weights come from an earlier run.
 
     Raises:
       InputError: The folder has a run with an unknown recipe, a different recipe or different data.
@@ -76,7 +76,8 @@ def more_epochs(out: Path, recipe: Recipe, existing: dict[str, Any]) -> dict[str
     """{"epochs": the number in `recipe`} if the run in `out` has fewer epochs; otherwise {}.
 
     Raises:
-      InputError: The existing run has fewer epochs, and its learning rate depends on this number.
+      InputError: The existing run has fewer epochs than `recipe`, and the schedule of the learning
+        rate depends on the number of epochs.
     """
     before = existing.get("epochs")
     if not isinstance(before, int) or recipe.epochs <= before:
@@ -102,7 +103,7 @@ def is_run(folder: Path) -> bool:
 
 
 def has_trained(out: Path) -> Path | None:
-    """The path of a checkpoint or of the results in a run's folder, or None if it has neither."""
+    """The path of a checkpoint or of the results in a run's folder, or None without either."""
     found = [path for path in out.glob("checkpoints-*/*") if path.name.isdigit()]
     found += out.glob("results.json")
     return min(found, default=None)

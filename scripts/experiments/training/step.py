@@ -93,7 +93,7 @@ def cast(tree: Any, recipe: Recipe) -> Any:
 
 
 def rematerialize(model: nnx.Module) -> nnx.Module:
-    """A copy of the model; its blocks or stages are recomputed in the backward pass."""
+    """A copy of the model that recomputes its blocks or stages in the backward pass."""
     copy: Any = nnx.merge(*nnx.split(model), copy=True)
     for part in getattr(copy, "blocks", getattr(copy, "stages", ())):
         # A module that holds the block would change the names of the variables. A subclass keeps
@@ -103,7 +103,7 @@ def rematerialize(model: nnx.Module) -> nnx.Module:
 
 
 def _recomputed(kind: type[nnx.Module]) -> type[nnx.Module]:
-    """A subclass of a block's class; its outputs are recomputed in the backward pass."""
+    """A subclass of a block's class that recomputes the block in the backward pass."""
 
     # `nnx.remat` accepts no function with keyword arguments, such as the call of `nnx.Sequential`.
     @nnx.remat
@@ -136,7 +136,7 @@ def _gradient(
     The arguments of the function are parameters, statistics, images, labels and the random draws of
     the augmentation. Every device differentiates the mean loss of its own images. The parameters
     are cast to the recipe's precision inside the differentiated function, so the gradient is
-    float32 before it is averaged over the devices.
+    float32 before the average over the devices is taken.
     """
     axes = ("data",) if mesh.size > 1 else ()  # on a single device, no collectives are needed
     loss_of = partial(cross_entropy, smoothing=recipe.label_smoothing)
@@ -173,7 +173,7 @@ def _gradient(
 def _split(batch: tuple[Array, ...], count: int, mesh: Mesh) -> list[tuple[Array, ...]]:
     """Split a batch into `count` parts with equal shares of every device's images.
 
-    No image moves to another device.
+    No image moves from one device to a different device.
     """
 
     @partial(jax.shard_map, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
