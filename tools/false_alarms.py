@@ -32,7 +32,7 @@ from geometry.claims._types import MUST_FAIL
 
 
 def draw_checks(of: Iterable[Claim]) -> list[Claim]:
-    """The claims without the checks that draw no random numbers; claims left empty are omitted."""
+    """The claims with only their checks that draw random numbers; others are omitted."""
     trimmed = (
         replace(claim, checks=tuple(part for part in claim.checks if isinstance(part, Sampled)))
         for claim in of

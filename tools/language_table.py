@@ -7,7 +7,7 @@ PLAIN = {"none": "no repair", "least squares": "repaired"}
 
 
 def lines(results: dict[str, Any]) -> Iterator[str]:
-    """Yield the table: a row for each remaining share and score, and a column for each repair."""
+    """Yield a table with a row for each remaining share and score, and a column for each repair."""
     repairs = list(dict.fromkeys(row["repair"] for row in results["rows"]))
     yield "| remaining parameters | score | " + " | ".join(map(heading, repairs)) + " |"
     yield "| --- " * (2 + len(repairs)) + "|"

@@ -62,7 +62,7 @@ def accuracy(results: dict[str, Any]) -> str:
 
 
 def spread(results: dict[str, Any]) -> str:
-    """The difference between the best and worst criterion's accuracy, pruned and fine-tuned."""
+    """The mean range of accuracies over criteria, before and after fine-tuning, as text."""
     found = results["accuracy"]["spread"]
     return ", ".join(
         f"{share(found[stage], 'points')} {stage}" for stage in ("pruned", "fine-tuned")

@@ -1,4 +1,4 @@
-"""Claims in the text around the theorems: an intuition, a comparison and an interpretation."""
+"""Claims in the text around the theorems, such as an intuition and a comparison."""
 
 import math
 from functools import partial

@@ -1,4 +1,4 @@
-"""Definition 12 and Theorem 13: how one layer changes the invariant representation."""
+"""Definition 12 and Theorem 13, on how one layer changes the invariant representation."""
 
 from functools import partial
 

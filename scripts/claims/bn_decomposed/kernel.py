@@ -1,4 +1,4 @@
-"""Equations 8, 95 to 98 and 111: the arc-cosine kernel and its consequences."""
+"""Equations 8, 95 to 98 and 111, on the arc-cosine kernel and what follows from it."""
 
 from functools import partial
 

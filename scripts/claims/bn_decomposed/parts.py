@@ -1,4 +1,4 @@
-"""Sections I and II: the parts of batch norm, and linear networks with only one part."""
+"""Sections I and II, on the parts of batch norm, and on linear networks with only one part."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Theorem 3 and Corollary 4: how many random neurons give a batch full rank.
+"""Theorem 3 and Corollary 4, on how many random neurons give a batch full rank.
 
 In these statements, γ is the smallest probability of a cell, which is a set of weights with the
 same active samples.

@@ -1,4 +1,4 @@
-"""Section III: the tree of recentering and ReLU, up to Theorem 10 and its proof."""
+"""Section III, on the tree of recentering and ReLU, up to the proof of Theorem 10."""
 
 import math
 from functools import partial

@@ -1,4 +1,4 @@
-"""Section 3.1 of the pruning paper: accuracies of networks pruned by each of three criteria."""
+"""Section 3.1 of the pruning paper, on networks that are pruned by each of three criteria."""
 
 import statistics
 from functools import partial

@@ -1,4 +1,4 @@
-"""Section 2 of the pruning paper: the assumption CWDA, and the paper's tests of CWDA."""
+"""Section 2 of the pruning paper, on the assumption CWDA and the paper's tests of CWDA."""
 
 import statistics
 from functools import partial

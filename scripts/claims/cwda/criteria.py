@@ -1,4 +1,4 @@
-"""Section 1 of the pruning paper: criteria that score filters, and how filters are pruned."""
+"""Section 1 of the pruning paper, on criteria that score filters, and on how to prune filters."""
 
 import math
 from functools import partial

@@ -1,4 +1,4 @@
-"""Section 4.2 of the pruning paper: lengths, angles and distances of filters."""
+"""Section 4.2 of the pruning paper, on lengths, angles and distances of filters."""
 
 import math
 from functools import partial

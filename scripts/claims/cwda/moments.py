@@ -1,4 +1,4 @@
-"""Appendix A of the pruning paper: moments of norms."""
+"""Claims in Appendix A of the pruning paper, which is on moments of norms."""
 
 import math
 from collections.abc import Callable

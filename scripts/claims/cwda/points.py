@@ -1,4 +1,4 @@
-"""Appendix E of the pruning paper: coordinates of points, for the proof of Theorem 4."""
+"""Claims in Appendix E of the pruning paper on coordinates of points, for Theorem 4's proof."""
 
 from functools import partial
 

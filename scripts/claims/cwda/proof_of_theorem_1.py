@@ -1,4 +1,4 @@
-"""Appendix B of the pruning paper: the proof of Theorem 1."""
+"""Claims in Appendix B of the pruning paper, which proves Theorem 1."""
 
 import math
 from functools import partial

@@ -1,4 +1,4 @@
-"""Appendix C of the pruning paper: the proof of Theorem 2."""
+"""Claims in Appendix C of the pruning paper, which proves Theorem 2."""
 
 import math
 from functools import partial

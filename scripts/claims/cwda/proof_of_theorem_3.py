@@ -1,4 +1,4 @@
-"""Appendix D of the pruning paper: the proof of Theorem 3, from Lemma 3 on."""
+"""Claims in Appendix D of the pruning paper after Lemma 3; Appendix D proves Theorem 3."""
 
 import itertools
 from functools import partial

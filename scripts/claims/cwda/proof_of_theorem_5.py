@@ -1,4 +1,4 @@
-"""Appendices F to H of the pruning paper: the proof of Theorem 5."""
+"""Claims in Appendices F to H of the pruning paper, which prove Theorem 5."""
 
 import math
 from functools import partial

@@ -1,4 +1,4 @@
-"""Section 3.2 of the pruning paper: consequences of Theorem 1 for the ranks by l1 and l2."""
+"""Section 3.2 of the pruning paper, on what Theorem 1 implies for the ranks by l1 and l2."""
 
 import math
 from functools import partial

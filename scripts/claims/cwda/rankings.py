@@ -1,4 +1,4 @@
-"""Section 1 of the pruning paper: how similarly the criteria rank filters."""
+"""Section 1 of the pruning paper, on how similarly the criteria rank filters."""
 
 import functools
 import itertools

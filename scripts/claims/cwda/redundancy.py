@@ -1,4 +1,4 @@
-"""Section 4.1 of the pruning paper: when the assumption fails, and how large layers must be."""
+"""Section 4.1 of the pruning paper, on when the assumption fails and how large layers must be."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Tests (2) and (3) in Section 2.1 of the pruning paper: equal standard deviations, and mean 0."""
+"""Section 2.1 of the pruning paper, on tests of (2) equal standard deviations and (3) mean 0."""
 
 from collections.abc import Callable
 from functools import partial

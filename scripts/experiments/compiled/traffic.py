@@ -126,7 +126,7 @@ def total(parts: list[Summary]) -> Summary:
 
 
 def sum_over_trips(body: Summary, trips: int) -> Summary:
-    """The summary of a loop from the summary of its body and the number of iterations.
+    """Compute the summary of a loop from the body's summary and the number of iterations.
 
     Bytes, kernels and notable operations are multiplied by the number of iterations. Inside the
     body, each loop of unknown length counts once.

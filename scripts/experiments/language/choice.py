@@ -82,7 +82,7 @@ def in_float32(array: np.ndarray) -> np.ndarray:
 
 
 class Text(NamedTuple):
-    """Sequences of tokens: a calibration text (for scores and repair) and a held-out text.
+    """The sequences of tokens of a calibration text (for scores and repair) and a held-out text.
 
     Each sequence has one more token than the decoder reads, because the last token is only
     predicted.

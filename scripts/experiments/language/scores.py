@@ -71,7 +71,7 @@ def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int)
 
 
 def rise(w: np.ndarray, inverse: Matrix, width: int, remains: np.ndarray) -> Vector:
-    """For each unit, how much its removal increases the error; meaningless for removed units."""
+    """For each unit, how much its removal increases the error; zero for units already removed."""
     if width == 1:
         return np.square(w).sum(0) / np.where(remains, np.diagonal(inverse), 1)
     found = np.zeros(len(remains))

@@ -76,7 +76,7 @@ def encoder(folder: Path) -> Any:
 def divide(
     tokens: Int[np.ndarray, " n"], length: int, sequences: int, held_out: int, seed: int
 ) -> tuple[Tokens, Tokens]:
-    """Cut sequences of `length` + 1 tokens out of a text, for scores and repair and held-out.
+    """Cut a text into sequences of `length` + 1 tokens, for repair and scores, or held out.
 
     Sequences for repair and scores are drawn at random from the first nine tenths and do not
     overlap. The held-out sequences are evenly spaced in the last tenth, and the same for every

@@ -67,7 +67,7 @@ class Setting(NamedTuple):
       initializer: JAX initializer of convolutions.
       optimizer: A function that takes the number of steps and returns an optimizer.
       penalty: A function that takes the kernels and returns a term that is added to the loss.
-      activation: The activation in training: a function of a key and a hidden layer.
+      activation: The activation in training, a function that takes a key and the layer's values.
       augment: A function of a key and a batch that returns an augmented batch.
       is_normalized: Whether the network has batch norm.
       width: Number of filters of each convolution.

@@ -262,7 +262,7 @@ def train(program: Program, images: Images, exact: int, seed: int) -> Iterator[d
 
 
 class Follower:
-    """A network's layers as followed through training: their moments, and the shift per epoch.
+    """A tracker that measures the moments and the shift of a network's layers in each epoch.
 
     Shift and moments are measured for each of the three kinds of statistics.
     """

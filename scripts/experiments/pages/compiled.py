@@ -29,7 +29,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def verdicts(results: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """For each chip, how many layers are within their limits, and how many functions compiled."""
+    """For each chip, how many layers keep their limits, and how many functions were compiled."""
     cards = []
     for target, tables in results["targets"].items():
         held = [

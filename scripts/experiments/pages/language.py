@@ -43,7 +43,7 @@ def summary(results: dict[str, Any]) -> str:
 
 
 def headline(results: dict[str, Any], share: float) -> list[tuple[str, str, str]]:
-    """The main results for the top of the page: each has a name, a value and a note."""
+    """The main results for the top of the page, each as a name, a value and a note."""
     found = [("parameters", f"{results['parameters']['pruned']:,}", f"{100 * share:.1f} %")]
     for name, value in results["perplexity"].items():
         found.append((f"perplexity, {name}", f"{value['value']:.3f}", "held-out text"))

@@ -132,7 +132,7 @@ def array_evaluator(
 
 
 class RecordEvaluator:
-    """A function that takes a network and a function `views`, and returns accuracies.
+    """A callable object that takes a network and a function `views`, and returns accuracies.
 
     The function `views` returns the views of an image, such as crops. The logits of an image are
     the mean of its views' logits. Views can have different sizes, and views of equal size, also of

@@ -154,7 +154,7 @@ class Trainer:
         return self._loader.epoch(self._seed_array(seeds), epoch, step)
 
     def advance(self, state: State, batches: Any, seeds: Seeds, count: int) -> State:
-        """Take the next `count` steps with `batches`, and return the new state; donates `state`."""
+        """Take the next `count` steps with `batches`; the buffers of `state` are donated."""
         seed = self._seed_array(seeds)
         if self._scans:
             return self._take_steps(state, self._device_batch(batches), seed, count)
