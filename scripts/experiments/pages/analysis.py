@@ -108,7 +108,7 @@ def conclusion(results: dict) -> Iterator[str]:
 
 
 def layer_columns(layers: list[dict]) -> dict[str, list[str]]:
-    """The columns of the table: each title is a key, and the cells of all layers are the value."""
+    """The columns of the table of layers, as a dictionary from titles to all layers' cells."""
     similarity = {
         SHORT[pair]: [f"{layer['spearman'][pair]:.3f}" for layer in layers]
         for pair in analysis.PAIRS
