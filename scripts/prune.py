@@ -54,7 +54,7 @@ class Options:
       plan: How the networks are pruned.
       batch_sizes: The batch sizes at which networks are timed.
       sensitivity: Whether to measure also, for each layer, the accuracy when channels of this layer
-        alone are removed. The criterion l2 selects these channels.
+        alone are removed. The channels with the smallest l2 norms are removed.
       out: The folder for the page, its results and the pruned networks.
     """
 

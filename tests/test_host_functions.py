@@ -31,8 +31,8 @@ def saved(params):
     pruning.save_pruned("nowhere", pruned)
 
 
-# For each function, by its name in messages: a call, the traced arguments of the call, and
-# the alternative that the message names.
+# The keys are the names of functions in messages. A value has a call of the function, the traced
+# arguments of the call, and the alternative that the message names.
 HOST = {
     "emd": (shift.emd, (X, X), "use emd_1d or emd_sliced"),
     "transport_plan": (shift.transport_plan, (X, X), "outside jit, vmap and grad"),
@@ -182,8 +182,8 @@ def test_traced_arguments_of_a_host_function_raise_one_sentence(name):
 
 
 ROWS = jnp.ones((1, 2))
-# For each function, by its name in messages: a call with one traced argument, which is not
-# the first argument, and the value of this argument.
+# The keys are the names of functions in messages. A value has a call with one traced argument,
+# which is not the first argument, and the value of this argument.
 ALONE = {
     "a timing of cost": (lambda x: pruning.cost(mlp, PARAMS, x, batch_sizes=(1,)), ROWS),
     "a timing of cost_at": (

@@ -86,7 +86,7 @@ def measure(path: Path, size: int) -> Outcome:
     ctypes.CDLL(None).malloc_trim(0)
     receiver, sender = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # JAX warns of its threads, which the child does not use
+        warnings.simplefilter("ignore")  # JAX warns that its threads do not survive a fork
         child = os.fork()
     if not child:
         os.write(sender, json.dumps(attempted(path, size)).encode())

@@ -4,8 +4,8 @@
 
 Both networks must have equal outputs, or the library must refuse the network with an error message.
 The tool prints how many networks were equal, how many had nothing to prune, and how many were
-refused with each message. The tool also describes each network whose outputs were wrong, or
-differed by an error that rounding explains.
+refused with each message. The tool also describes each network whose outputs were wrong, and
+each network whose outputs differed only by rounding errors.
 """
 
 import argparse

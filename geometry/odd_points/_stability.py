@@ -36,8 +36,8 @@ class Stability(NamedTuple):
       state: The fixed point, with the fields of `OddState`.
       family: The growth of deviations that keep the n − 1 samples exchangeable. Each growth is the
         absolute value of an eigenvalue.
-      single: The growth of deviations that make one of the n − 1 samples differ from the other n −
-        2, such as a longer sample.
+      single: The growth of deviations in which one of the n − 1 samples differs from the other n −
+        2, for example because it is longer.
       pairs: The growth of deviations that change only angles between pairs of the n − 1 samples.
       radius: The largest growth of all deviations. If the radius is below 1, the fixed point is
         stable.

@@ -33,9 +33,9 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
     state after the last microbatch, except the values that `sow` records.
 
     Args:
-      loss: A function of a model in training mode and a batch; its result is a mean over the
-        samples of the batch. `loss` must call every batch norm exactly once. Random numbers of the
-        model, such as dropout masks, are the same for all microbatches of a batch.
+      loss: A function of two arguments, a model in training mode and a batch. The function returns
+        a mean over the samples of the batch, and must call every batch norm exactly once. Random
+        numbers of the model, such as dropout masks, are the same for all microbatches of a batch.
       microbatches: The number of parts, each with the same number of consecutive samples.
 
     Returns:
@@ -128,7 +128,7 @@ def _recorder(kind: type[RunningNorm]) -> type[Any]:
 def _one(
     loss: Loss, graph: Any, state: Any, given: list[BatchStatistics], part: Any
 ) -> tuple[Array, list[BatchStatistics], Any]:
-    """The loss of a microbatch under `given` statistics, its own statistics, and the new state."""
+    """A microbatch's loss with the `given` statistics, its own statistics, and the new state."""
     model = nnx.merge(graph, state, copy=True)
     norms: list[Any] = batch_norms(model)
     running = [(norm.mean[...], norm.var[...]) for norm in norms]

@@ -155,9 +155,9 @@ def _noise(num_filters: Parameter, dims: Parameter, pair: tuple[str, str]) -> Pa
 
 
 def _l1_noise(dims: Parameter) -> Parameter:
-    """The noise 1/corr² − 1 for corr = CV(l2)/CV(l1).
+    """1/corr² − 1, the relative variance of l1's noise, where corr = CV(l2)/CV(l1).
 
-    The noise is computed from CV(l1)² = (π/2 − 1)/dims and CV(l2)² = h/(dims/2 − h), where h is
+    The result is computed from CV(l1)² = (π/2 − 1)/dims and CV(l2)² = h/(dims/2 − h), where h is
     `chi_defect(dims)`.
     """
     defect = chi_defect(dims)

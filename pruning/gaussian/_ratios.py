@@ -131,8 +131,8 @@ def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
     """The numbers E X⁻¹ − 1 and E X⁻² − 1, for X = Σ‖aᵢ‖ / E Σ‖aᵢ‖ of n Gaussian vectors.
 
     For j = 1 and 2, E X⁻ʲ = ∫ t^(j−1) E e^(−tX) dt with E e^(−tX) = (E e^(−t‖a‖/nE‖a‖))ⁿ. To get E
-    X⁻ʲ − 1, e^(−t) is subtracted under the integral. The integrals are computed by
-    double-exponential quadrature.
+    X⁻ʲ − 1, e^(−t) is subtracted from E e^(−tX), because ∫ t^(j−1) e^(−t) = 1. The integrals are
+    computed by double-exponential quadrature.
     """
     # SciPy is imported here, because the import is slow.
     from scipy.special import expit, logsumexp

@@ -1,8 +1,8 @@
 """Escape texts, so that a name from a file cannot control a terminal or a page.
 
-Only this module escapes texts. Scripts print by `say`, `show_table` and `console` of
-`experiments.cli`, and by the bars of `experiments.progress`, and these functions escape texts.
-Pages use the function `html`.
+Only this module escapes texts. Scripts print only with `say`, `show_table` and `console` of
+`experiments.cli` and with the bars of `experiments.progress`, which all escape their texts. Pages
+use the function `html`.
 """
 
 from html import escape

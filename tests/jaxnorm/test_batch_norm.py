@@ -665,7 +665,7 @@ def test_a_sample_at_the_mean_has_no_negative_square(key):
     values = np.asarray(jax.random.uniform(key, (500, 1, 1, 1), jnp.float32, 0.1, 1))
     x = jnp.asarray(values * np.arange(3, dtype=np.float32)[:, None, None] * np.ones((7, 1), "f"))
 
-    def factor(alpha, square):  # a user could pass this; a negative square gives NaN
+    def factor(alpha, square):  # a user's own factor; if a mean square is negative, it gives NaN
         return alpha * jax.lax.rsqrt(square)
 
     def normalized(x):

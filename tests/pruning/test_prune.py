@@ -298,8 +298,8 @@ def test_scores_may_have_any_dtype(dtype):
     params = {"a": np.eye(2, 8), "b": np.ones((8, 3))}
     apply = lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"]  # noqa: E731
     (keep,) = prune(apply, params, np.ones((1, 2)), ratios=[0.25, 0.5], score=score).keep
-    # Each step removes the last channel, which has the lowest score, and the first of all channels
-    # with equal scores.
+    # Each step removes two channels: the last one, because its score is the lowest, and the first
+    # of the others, because their scores are equal.
     assert np.flatnonzero(keep).tolist() == [2, 3, 4, 5]
 
 

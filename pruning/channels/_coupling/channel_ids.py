@@ -157,8 +157,8 @@ class UnionFind:
         self.pinned: list[Pinned] = []
         # ids along axes over which activations are summed, or along which a constant varies
         self.normed = fixed(0)
-        # arrays that must be zero, or have equal elements, at removed channels, because a sum over
-        # the kept channels leaves the elements at removed channels out
+        # Sums over the kept channels omit the removed channels. Therefore the elements of these
+        # arrays at removed channels must be zero, or equal to each other.
         self.zeroed: list[Requirement] = []
         self.singular: list[Requirement] = []  # arrays that must not become zero, such as divisors
 

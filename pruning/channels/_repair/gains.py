@@ -161,7 +161,7 @@ class Gains:
 
 
 def together(values: Sequence[Gain]) -> tuple[frozenset[int], frozenset[int]]:
-    """The parameters from which the arrays are computed, and the parameters under a square root."""
+    """The union of the `leaves` of all values, and the union of their `variances`."""
     pairs = [(value.leaves, value.variances) for value in values]
     leaves, variances = zip(*pairs, strict=True) if pairs else ((), ())
     return frozenset().union(*leaves), frozenset().union(*variances)

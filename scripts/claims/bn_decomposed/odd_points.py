@@ -44,10 +44,10 @@ def ends_of_batches(key: Key[Array, ""]) -> Statistics:
     """Whether one of 10 Gaussian samples becomes odd, and whether the longest sample becomes odd.
 
     The entry "odd" is 1 if a sample becomes odd at infinite width, and otherwise 0. If a sample
-    becomes odd, "longest" is 0.1 if this sample was the longest after recentering, and otherwise
-    −0.9. The mean of "longest" is positive if more than 90 % of the odd samples were the longest.
-    The entry "at_width_50" is 1 if the longest sample after recentering is also the longest sample
-    after 60 layers of width 50.
+    becomes odd, "longest" is an indicator minus 0.9, where the indicator is 1 if this sample was
+    the longest after recentering. The mean of "longest" is positive if more than 90 % of the odd
+    samples were the longest. The entry "at_width_50" is 1 if the longest sample after recentering
+    is also the longest sample after 60 layers of width 50.
     """
     batch, weights = jax.random.split(key)
     x = normal(batch, 10, 10)

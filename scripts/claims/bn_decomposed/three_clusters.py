@@ -66,8 +66,8 @@ def gram_and_sums(key: Array) -> tuple[np.ndarray, np.ndarray]:
     """n² times the Gram matrix of the children of random neurons, and the sums A, B, C and D.
 
     A neuron is 0 on the first cluster of samples, and the height of the neuron is its value on the
-    second cluster. A, B, C and D are sums of squared heights. Their neurons have the cluster sizes
-    (1, n − 1), (n − 1, 1), (2, n − 2) and (n − 2, 2).
+    second cluster. A, B, C and D are sums of squared heights. The clusters of the neurons in these
+    sums have the sizes (1, n − 1), (n − 1, 1), (2, n − 2) and (n − 2, 2).
     """
     c = generator(key).uniform(0.2, 2, (4, 5))
     i = np.arange(POINTS)

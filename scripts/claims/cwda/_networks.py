@@ -30,8 +30,8 @@ class Network(NamedTuple):
 
 
 RESNET20 = Network("docs/results/resnet20/results.json", "one trained ResNet-20")
-# The paper is about filters of convolutions, so sentences about the last network say that it has
-# only dense layers.
+# The last network has only dense layers. The paper is about filters of convolutions, so every
+# sentence about this network names the dense layers.
 OTHERS = (
     Network(
         "docs/results/cifar10-preact20/results.json",

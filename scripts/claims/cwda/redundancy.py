@@ -37,7 +37,7 @@ SECTION_4_1_1 = claim(
 
 
 def sensitivity_of_transitions(found: Any) -> str:
-    """A sentence that compares ρ(l1, l2) in layers that change the width with other layers.
+    """A sentence that compares ρ(l1, l2) between layers that change the width and all other layers.
 
     Here ρ is Spearman's. A layer changes the width if the previous layer has a different number of
     filters.

@@ -84,8 +84,8 @@ def many_stds(key: Key[Array, ""]) -> Statistics:
 
 MANY_STDS = Draws(many_stds, 40_000, batch_size=10_000, draws_per_key=1000)
 # The rejection rates of the t test if the true spread equals the margin, and if the spread is 1.5
-# times the margin. The rates were computed from 2 million draws of 16 standard deviations. Each
-# standard deviation is a chi variable with 143 degrees of freedom.
+# times the margin. The rates were computed from 2 million draws. Each draw has 16 values of a
+# standard deviation, which are chi variables with 143 degrees of freedom.
 T_SIZE, T_POWER = 0.2008, 0.9106
 
 

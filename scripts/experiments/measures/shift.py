@@ -60,8 +60,8 @@ CHUNK = 500  # The number of images in one forward pass, when moments are measur
 MOMENT_BATCHES = 20
 # Before the noise floor is measured, at most this number of further batches update the running
 # averages. After 100 batches at momentum 0.9, the earlier averages have a weight of 0.9¹⁰⁰ = 3e-5.
-# If an epoch has fewer than 100 batches, the weight is larger. For example, the digits have 11
-# batches, and the weight is 0.3.
+# If an epoch has fewer than 100 batches, the weight is larger. For example, an epoch of the digits
+# has 11 batches, so the weight is 0.9¹¹ = 0.3.
 FLOOR_BATCHES = 100
 
 

@@ -55,7 +55,8 @@ def evaluator(
 ) -> Callable[..., list[dict[str, float]]]:
     """Make a function that computes the accuracies of each seed.
 
-    The arguments of the function are a network and, for records, the name of a view.
+    The function takes a network. If `data` has records, the function also takes the name of a view:
+    "center", "crops" or "whole" test images.
 
     Args:
       recipe: The recipe of the trained network.
