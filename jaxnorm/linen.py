@@ -80,8 +80,8 @@ class _RunningNorm(linen.Module):
             **_scale_and_bias(self, x, self.axis),
             eps=choose_eps(self.epsilon, self.eps),
             correction=self.correction,
-            # A Linen model can be initialized with a single sample, and outside of vmap or
-            # shard_map, where `axis_name` is unknown.
+            # A Linen model can be initialized with a single sample. It can also be initialized
+            # outside of vmap and shard_map, where `axis_name` is unknown.
             groups=min(self.groups, 1) if self.is_initializing() else self.groups,
             axis_name=None if self.is_initializing() else self.axis_name,
             axis_index_groups=None if self.is_initializing() else self.axis_index_groups,

@@ -20,8 +20,8 @@ class Network(NamedTuple):
     Attributes:
       name: Name of the folder and of the file of results.
       shows: The table or the figure, and the part that the network reproduces.
-      command: The script in `scripts` and its options; --seeds, --data-dir and --out are added. The
-        word RUN is replaced by the folder of the network `after`.
+      command: The script in `scripts` and its options; --seeds, --data-dir and --out are added. In
+        the command, RUN is replaced by the folder of the network that `after` names.
       printed: The number that the paper prints.
       measured: Function that takes the contents of results.json and returns our number as a text.
       dataset: Data set of the network.

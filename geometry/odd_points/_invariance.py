@@ -115,9 +115,9 @@ def expected_entries(
     """The expected activity of a neuron for each sample: √(α/(π width)) ‖xᵢ − μ‖.
 
     Here μ is the mean of the batch, and α is `gain`. All neurons have the same expected activity,
-    so the samples of the expected batch are parallel. Therefore the expected batch is never an
-    invariant representation, in contrast to Theorem 13 as printed. The gradient is zero at a sample
-    that equals the mean of the batch.
+    so the expectation of each sample is a multiple of the vector of ones. Therefore the expected
+    batch is never an invariant representation, in contrast to Theorem 13 as printed. The gradient
+    is zero at a sample that equals the mean of the batch.
 
     Raises:
       TypeError: `width` is not an `int`.

@@ -20,11 +20,12 @@ from jaxnorm.internal import matmul
 
 
 class Slots(NamedTuple):
-    """Neurons with three or more values; sample i is inside the neuron of slot i.
+    """Neurons whose values at the samples are three or more numbers.
 
-    A slot is dead, that is, not used, if one of its gaps is zero. A neuron with k samples inside
-    has k equal slots. The true heights of slot i are 2**gaps.exponent[0, i] times the heights from
-    the mantissas of its gaps.
+    A sample is inside a neuron if its value is neither the neuron's lowest nor the highest. Sample
+    i is inside the neuron of slot i. A slot is dead, that is, not used, if one of its gaps is zero.
+    A neuron with k samples inside has k equal slots. The true heights of slot i are
+    2**gaps.exponent[0, i] times the heights from the mantissas of its gaps.
 
     Attributes:
       low: The number of samples at the lowest value.

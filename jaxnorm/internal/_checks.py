@@ -79,7 +79,7 @@ def check_positive(x: Any, name: str) -> Any:
 
 
 def check_numeric(x: Any, name: str) -> None:
-    """Raise unless `x` is one real number or an array of one number, not a string such as "0.5"."""
+    """Raise if `x` is neither a real number nor an array of one number; "0.5" also raises."""
     if isinstance(x, bool) or not (isinstance(x, int | float) or hasattr(x, "dtype")):
         raise TypeError(f"{name} must be a number; got {x!r}")
     if isinstance(x, int | float):

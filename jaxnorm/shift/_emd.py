@@ -208,7 +208,7 @@ def emd_sliced(
     Args:
       key: The random key for the directions.
       x: Samples on the first axis; each sample is flattened to a vector.
-      y: Samples of the same features, in any number.
+      y: Samples with the same features; the number of samples can differ.
       projections: The number of random directions.
 
     Raises:

@@ -15,7 +15,8 @@ from jaxnorm.shift._samples import vectors
 
 Critic = Callable[[Array], Array]
 
-# The number of cones at samples, τ and the learning rate suit samples whose `_spread` is 1.
+# These values of τ, of the learning rate and of the number of cones suit samples whose `_spread` is
+# 1.
 CONES, TAU, LEARNING_RATE = 128, 0.02, 5e-3
 
 

@@ -116,7 +116,8 @@ def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Flo
     positive, or an element of the array `dims` is negative.
 
     Raises:
-      ValueError: `std` is a number that is not positive and finite, or `dims` is a negative number.
+      ValueError: `std` is a number that is zero, negative or not finite, or `dims` is a negative
+        number.
 
     Example:
       >>> print(f"{expected_distance(jnp.array(0.0), 1.7, 9):.4f}")

@@ -49,8 +49,8 @@ def load(
     and keep their full names. PyTorch's embeddings and the Conv1D layers of GPT-2 have the layout
     of Flax, so they are not transposed. Embeddings and Conv1D layers are recognized by their names
     (`word_embeddings`, `wte`, `c_attn`). An embedding with another name is transposed to the shape
-    (features, entries). Kernels of PyTorch's transposed convolutions get the shape `(*window, cout,
-    cin)`.
+    (features, entries). Kernels of PyTorch's transposed convolutions get the shape
+    `(*window, cout, cin)`.
 
     The state of an optimizer is left out, because its moments have the shapes of weights. An
     optimizer's state is recognized by its name at the top of the tree (`opt_state`, `optimizer`). A

@@ -145,8 +145,8 @@ def test_the_bound_scales_with_its_samples_and_ignores_where_they_lie(key):
 @pytest.mark.slow
 def test_the_test_samples_do_not_choose_the_critic(key):
     # All draws are from one distribution. If the test samples selected the best critic, almost all
-    # bounds would be above 0. A critic that is selected on other samples has a negative difference
-    # in approximately half of the cases, which gives the bound 0.
+    # bounds would be above 0. The critic was selected on other samples, so the difference of its
+    # means is negative in about half of the cases. Then the bound is 0.
     draws = jax.random.normal(key, (60, 4, 6, 2))
     bounds = jax.jit(jax.vmap(lambda k, d: emd_lower_bound(k, *d, steps=3, batch_size=4)))(
         jax.random.split(key, 60), draws

@@ -493,7 +493,8 @@ def test_too_small_a_number_is_refused_and_in_an_array_it_is_nan(name):
         function(least - 0.01)
 
 
-# If the order is not an integer, the number at place 0 must be the Python number 0.
+# The number at `place` is NaN. For an order that is not an integer, the first number must be a
+# Python 0, so it cannot be NaN.
 @pytest.mark.parametrize(
     ("place", "order"), [(1, -0.5), (2, -0.5), (3, 0.5), (0, 2), (1, 2), (2, 2), (3, 2)]
 )

@@ -58,8 +58,8 @@ def test_crops_are_42_and_the_same_of_the_mirror_image():
     views = imagenet.multi_scale_crops(picture, crop=224, scales=scales)
     assert len(views) == 42
     assert {view.shape for view in views} == {(224, 224, 3)}
-    # Only one scale is compared, without resizing, because resizing rounds a few bytes of a mirror
-    # image differently.
+    # We compare only one scale, without resizing. After resizing, an image and its mirror image
+    # differ in a few bytes, because of rounding.
     mirror_crops = imagenet.ten_crops(mirrored(picture), crop=200)
     assert as_set(mirror_crops) == as_set(imagenet.ten_crops(picture, crop=200))
 

@@ -11,7 +11,8 @@ LONG_BODY = "def long():\n" + "    print()\n" * 41
 REACHING = "".join(f"def f{k}():\n    f{k + 1}()\n" for k in range(300))
 REACHING += "class A:\n    def b(self): ...\ndef prune():\n    f0(A().b())\n"
 IMPORT = "from pruning.channels._a import prune as prune\n"
-# Each row has the faulty files, the check, and words of the one line that the check must return.
+# Each row has the faulty files, the check, and words that must occur in the one line that the check
+# returns.
 FAULTS = [
     (
         {"scripts/long.py": "x = 1\n" * (structure.MAX_COMMAND + 1)},

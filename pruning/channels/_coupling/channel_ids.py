@@ -41,9 +41,9 @@ class ChannelIds(NamedTuple):
 
     Attributes:
       axes: One vector of channel ids for each axis.
-      zero: The parameters that must be zero to make elements zero, as tuples. If one parameter of
-        each tuple is zero at removed channels, the elements are zero at removed channels of any
-        axis. `zero` is None if elements at removed channels may be nonzero.
+      zero: The parameters that must be zero to make elements zero, as tuples. If one parameter or
+        more of each tuple is zero at removed channels, the array is zero at the removed channels
+        along every axis. `zero` is None if elements at removed channels may be nonzero.
       number: The value of the array, if the array is a constant number in the traced program.
       nonzero: Whether the elements are nonzero if the parameters are nonzero.
       positive: Whether the elements are positive for any parameters, such as exp(x).
@@ -101,10 +101,10 @@ class Requirement(NamedTuple):
 
     `parameters` are the parameters that make the array zero or uniform. The last of `equations` is
     the equation with the requirement. `given` has the same meaning as in `ChannelIds`. If a product
-    sums over an axis of a weight, `incoming` has the numbers of the parameters' axes from which the
-    axis is made. For other arrays, `incoming` is None. If the array must be nonzero, `finite` says
-    whether the result is finite even if the parameters are zero. For example, the array may be
-    under a root, or may always be positive, such as a sum of exp(x).
+    sums over an axis of a weight, `incoming` has the numbers of the parameters' axes that form this
+    axis. For other arrays, `incoming` is None. If the array must be nonzero, `finite` says whether
+    the result is finite even if the parameters are zero. For example, the array may be under a
+    root, or may always be positive, such as a sum of exp(x).
     """
 
     ids: Vector

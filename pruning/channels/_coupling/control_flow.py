@@ -201,7 +201,7 @@ def _settle_carry(
 
 
 def _name_free_axes(sets: UnionFind, number: int, value: ChannelIds) -> ChannelIds:
-    """The initial state `value` of a loop, with new channel ids for its free axes.
+    """`value`, the initial state of a loop, with new channel ids for the axes without ids.
 
     An axis that a broadcast makes is free, such as each axis of `jnp.zeros`. An axis gets the same
     ids in each evaluation of the loop. Later equations may unite the new ids with channels.

@@ -63,8 +63,8 @@ class Kernel(NamedTuple):
       linear: The equation as a matrix product with the kernel.
       alone: Whether the kernel is the parameter itself and not a sum.
       made_of: The parameters from which the kernel is computed.
-      shifted: Whether a parameter is added to the outputs of the product, and no other equation
-        reads this parameter.
+      shifted: Whether a parameter is only a bias: it is added to the outputs of the product, and no
+        other equation reads it.
     """
 
     side: int

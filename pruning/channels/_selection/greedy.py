@@ -269,7 +269,7 @@ class Block:
         return losses
 
     def gains(self, channel: int, left: np.ndarray) -> np.ndarray:
-        """For each removed channel, the decrease of the error by its exchange with `channel`.
+        """For each removed channel, how much the error decreases if it replaces `channel`.
 
         For kept channels, the result is zero.
         """

@@ -41,7 +41,7 @@ def projection_scores(
 
 
 def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int) -> np.ndarray:
-    """The indices of the units to keep, so that a least-squares fit of the outputs loses least.
+    """The indices of the units to keep, with which least squares fits the outputs best.
 
     Units are removed in rounds. Each round removes the units whose removal increases the error
     least. If the inputs j are removed, the squared error of the outputs, after a least-squares fit,

@@ -374,8 +374,8 @@ def certificate(
     def radius(own: Mapping[str, Array]) -> Float[Array, ""]:
         scale = own["scale"]
         if normalizer == "unitized, bounded":
-            # With c channels, P pixels and `pixels=c`, the norm of a normalized sample is at most
-            # √(P c)/α.
+            # Samples have c channels and P pixels. If the option `pixels` is c, the norm of a
+            # normalized sample is at most √(P c)/α.
             return scale.size**0.5 * jnp.max(jnp.abs(scale) / jnp.clip(own["alpha"], 0.1, 1))
         found: dict[str, Callable[[], LayerBounds]] = {
             "layer norm": lambda: layer_norm_bounds(scale),

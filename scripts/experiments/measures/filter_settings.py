@@ -46,7 +46,7 @@ def square(key: Key[Array, ""], shape: tuple[int, ...], side: int) -> Float[Arra
 
 
 def cutout(key: Key[Array, ""], batch: Batch) -> Batch:
-    """Apply Cutout, DeVries and Taylor (2017), which sets a square of each image to 0."""
+    """Set a square of each image to 0 (Cutout of DeVries and Taylor (2017))."""
     x, y = batch
     return x * (1 - square(key, x.shape, SQUARE)), y
 

@@ -9,8 +9,8 @@ from experiments.pages.geometry_plots import FIRST_LAYERS, ODD, OTHERS, PARTS, S
 from experiments.pages.page import details, figure, paragraphs, provenance, table
 from experiments.pages.papers import reference
 
-# These reference values were computed without this code. They are medians of six networks (Figure
-# 3), median angles (Figure 5), fractions of inputs and neurons (Figure 6), and ranks (Figure 2).
+# These reference values for Figures 2, 3, 5 and 6 were computed without this code. The values for
+# Figure 3 are medians of six networks, and the values for Figure 5 are median angles.
 ODD_REFERENCE = {
     "norm_ratio": (1.7, 7.7, 47.9, 50.3),
     "second_ratio": (0.89, 0.67, 0.021, 0.020),

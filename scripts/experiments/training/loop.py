@@ -113,7 +113,8 @@ def train(
             for folder, before in zip(folders, lines, strict=True)
         ]
         measure = extras.measure(state) if extras.measure else lambda _: {}
-        # The clock skips the first chunk, which compiles, and a second chunk that is profiled.
+        # The clock skips the first chunk, because it compiles, and the second chunk if it is
+        # profiled.
         clock = Clock(skipped=1 + extras.profile)
         after_chunk: list[Callable[[Chunk], None]] = [
             *([Profiling(trainer, trace_folder(out), view)] if extras.profile else []),

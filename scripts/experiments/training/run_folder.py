@@ -156,7 +156,7 @@ class MetricsLog:
         Args:
           folder: Folder of the seed.
           lines: The metrics of the epochs before the checkpoint, as the checkpoint stores them.
-          log: A function that is called with a line of text if the file lacks any of `lines`.
+          log: A function that prints a line. It is called if the file lacks any of `lines`.
         """
         self.path, self.lines = folder / "metrics.jsonl", lines
         self._events: EventLog | None = None
