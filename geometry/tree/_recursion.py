@@ -86,10 +86,10 @@ def layer(x: Float[Array, " n"], state: State) -> State:
     power = state.power
     power = renormalize(power._replace(mantissa=power.mantissa * len(x)))
     # A neuron has the lowest value at its low samples, and the highest at its high samples. If the
-    # values at all other samples exceed the neuron's mean, one child is positive only at the low
-    # samples. This child is added to `sums` once, at the first of the other samples. If the values
-    # at all other samples are below the mean, one child is positive only at the high samples. This
-    # child is added to `sums` once, at the last of the other samples.
+    # values at all other samples are not below the neuron's mean, one child is positive only at the
+    # low samples. This child is added to `sums` once, at the first of the other samples. If the
+    # values at all other samples are not above the mean, one child is positive only at the high
+    # samples. This child is added to `sums` once, at the last of the other samples.
     i = _index(len(x))
     zero_from = jnp.where(alive & (i == slots.low) & ~falls, mean, 0)
     zero_up_to = jnp.where(alive & (i == slots.high - 1) & ~rises, top - mean, 0)

@@ -103,7 +103,7 @@ def stop(status: int, line: str) -> NoReturn:
     jax = sys.modules.get("jax")
     if jax and jax.distributed.is_initialized():
         sys.stdout.flush()
-        os._exit(status)  # an ordinary exit would wait for the other processes, dead or not
+        os._exit(status)  # an ordinary exit would wait for other processes, even dead ones
     sys.exit(status)
 
 

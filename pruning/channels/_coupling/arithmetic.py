@@ -66,7 +66,7 @@ def cases_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds)
 
 
 def extremum(sign: int) -> Zeros:
-    """A rule: if which parameters are zero, is a maximum (`sign` 1) or a minimum (−1) zero?
+    """The rule of a maximum (`sign` 1) or minimum (−1): the parameters that, if zero, make it zero.
 
     A maximum is zero if all array operands are zero and no constant operand is positive. A minimum
     is zero if all array operands are zero and no constant operand is negative.

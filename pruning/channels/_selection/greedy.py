@@ -269,7 +269,7 @@ class Block:
         return losses
 
     def gains(self, channel: int, left: np.ndarray) -> np.ndarray:
-        """For each removed channel, how much the error decreases if it replaces `channel`.
+        """For each removed channel, how much smaller the error is with `channel` removed instead.
 
         For kept channels, the result is zero.
         """

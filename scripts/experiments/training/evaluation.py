@@ -55,8 +55,8 @@ def evaluator(
 ) -> Callable[..., list[dict[str, float]]]:
     """Make a function that computes the accuracies of each seed.
 
-    The function takes a network. If `data` has records, the function also takes the name of a view:
-    "center", "crops" or "whole" test images.
+    The function takes a network. If `data` has records, the function also takes an `Evaluation`,
+    the name of the view of the test images.
 
     Args:
       recipe: The recipe of the trained network.
