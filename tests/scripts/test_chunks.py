@@ -1,8 +1,10 @@
 """Chunks of training steps: the time that the steps take, and the time they wait for batches."""
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from experiments.training import chunks, trainer as trainers
@@ -65,3 +67,31 @@ def test_a_run_shows_its_last_accuracy_and_no_times_of_waiting_where_nothing_is_
     last = train_one(one, tmp_path, view)[-1]
     assert view.lines == []
     assert f"accuracy {100 * last['accuracy']:.2f} % after epoch 3" in view.numbers
+
+
+def test_each_chunk_has_its_own_times_and_the_mean_loss_of_its_epoch(monkeypatch):
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(chunks, "time", clock)
+    given: Any = SimpleNamespace(
+        steps=3, recipe=SimpleNamespace(epochs=2, batch_size=4), seconds_waiting=10.0
+    )
+
+    def advance(state, batches, seeds, steps):
+        """Each step takes 3 seconds, waits for 2 seconds, and adds its number to the loss."""
+        last = int(state.step[0]) + steps
+        clock.now += 3.0 * steps
+        given.seconds_waiting += 2.0 * steps
+        in_epoch = range(batches * given.steps + 1, last + 1)
+        return SimpleNamespace(step=np.array([last]), loss=np.array([float(sum(in_epoch))]))
+
+    given.advance, given.batches = advance, lambda seeds, epoch, done: epoch
+    start: Any = SimpleNamespace(step=np.array([0]))
+    found = list(chunks.chunks(given, start, (0, 1), itertools.repeat(2)))
+    rows = [(c.step, c.epoch, c.ends_epoch, c.steps, c.seconds, c.waiting, c.images) for c in found]
+    assert rows == [
+        (2, 0, False, 2, 6.0, 4.0, 16),
+        (3, 0, True, 1, 3.0, 2.0, 8),
+        (5, 1, False, 2, 6.0, 4.0, 16),
+        (6, 1, True, 1, 3.0, 2.0, 8),
+    ]
+    assert [c.losses.item() for c in found] == [1.5, 2.0, 4.5, 5.0]

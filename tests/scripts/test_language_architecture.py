@@ -76,6 +76,7 @@ def test_the_configuration_of_a_smaller_decoder_states_what_the_smaller_sizes_do
         # By default, every sixth layer attends to all positions.
         ("gemma3_text", {"sliding_window": 5}, [0, 1, 2, 3, 4, 6]),
         ("gemma3_text", {"sliding_window": 5, "sliding_window_pattern": 3}, [0, 1, 3, 4, 6]),
+        ("gemma3_text", {"sliding_window": 5, "_sliding_window_pattern": 2}, [0, 2, 4, 6]),
         (
             "gemma3_text",
             {"sliding_window": 5, "layer_types": ["full_attention"] * 6 + ["sliding_attention"]},

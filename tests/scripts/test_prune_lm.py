@@ -15,7 +15,8 @@ import pytest
 
 import prune_lm
 from experiments.cli import InputError
-from experiments.language import pruning_run, tokens
+from experiments.language import architecture, pruning_run, removal, tokens, training
+from experiments.language.choice import Text
 from prune_lm import Amounts, Options
 from tests.support import language_models, smaller_language_models
 from tests.support.recorded import assert_as_recorded, condense
@@ -166,6 +167,28 @@ def test_magnitudes_and_random_choice_need_no_text(folder, tmp_path, users_jax):
         assert (config["num_attention_heads"], config["hidden_size"]) == (4, 12)
         assert config["num_hidden_layers"] == (layers or whole["num_hidden_layers"])
         assert "No text was given" in (out / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"hidden_size": 16, "intermediate_size": 24, "head_dim": 8},  # 4 heads have 32 queries
+        {"hidden_size": 16, "intermediate_size": 32, "head_dim": 4},
+        {"hidden_size": 32, "intermediate_size": 24, "head_dim": 4},
+    ],
+)
+def test_a_text_needs_as_many_tokens_as_the_largest_of_all_kernels_has_inputs(sizes):
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    model = architecture.parse(training.CONFIG | heads | sizes)
+    settings = pruning_run.Settings()
+
+    def check(tokens: int) -> None:
+        rows = np.zeros((1, tokens + 1), np.int32)
+        pruning_run.check_text(model, removal.counts(model), Text(rows, rows), settings)
+
+    check(32)
+    with pytest.raises(InputError, match="kernel has inputs, 32; --sequences and --length give 31"):
+        check(31)
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from jax.sharding import PartitionSpec as P
 
 from experiments.compiled.step import operations
 from experiments.data import stand_ins
-from experiments.measures import filter_models, odd_point, provenance
+from experiments.measures import filter_models, odd_point, provenance, report
 from experiments.recipes import Recipe, replace
 from experiments.training import introduction, run, trainer
 from experiments.training.loop import Extras, Trained
 from geometry import TreeGram
-from tests.support.small_runs import random_images
+from tests.support.small_runs import SMALL, compiled, random_images
 
 pytestmark = pytest.mark.usefixtures("users_jax", "unchecked")
 
@@ -216,6 +216,32 @@ def test_a_hash_is_of_settings_and_of_every_file(tmp_path):
         path.write_text("2")
         assert provenance.digest(["x", 1], files) != first
         path.write_text("1")
+
+
+@pytest.mark.parametrize(
+    ("normalization", "expected"), [("batch_norm", 690), ("unitized", 722), ("none", 626)]
+)
+def test_parameters_are_the_trained_numbers_of_one_network(normalization, expected):
+    """Dense layers of 16, 24, 8 and 2 units have 626 weights and biases.
+
+    The two norms have a scale and a bias for each of 32 units, and unitization an alpha.
+    """
+    recipe = replace(SMALL, normalization=normalization)
+    found = compiled(recipe, random_images(), vmap_seeds=True)
+    assert found.parameters == expected
+
+
+def test_the_folder_of_a_network_depends_on_its_recipe_and_its_code(tmp_path, monkeypatch):
+    code = tmp_path / "code.py"
+    monkeypatch.setattr(provenance, "code", lambda: [code])
+
+    def folder(text: str, **changes: float) -> Path:
+        code.write_text(text)
+        return report.run_folder(replace(Recipe(), **changes), tmp_path)
+
+    first = folder("1")
+    assert first == folder("1") != folder("1", momentum=0.25)
+    assert first != folder("2")
 
 
 def test_the_code_of_a_training_is_all_that_its_modules_import():
