@@ -10,7 +10,26 @@ from matplotlib.axes import Axes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from experiments.pages.plots import MUTED, SERIES, SMALL, Series, draw, line
+from experiments.pages.plots import MUTED, SERIES, SMALL, Series, draw, line, log_scale
+from experiments.pages.shift import distance, select
+
+
+def shift(results: Path) -> str:
+    """Draw how far the outputs of two layers move in each epoch of training."""
+    runs = json.loads((results / "shift/results.json").read_text())["runs"]
+    epochs = np.arange(len(runs[0]["accuracy"])) + 1
+
+    def paint(axes: Axes) -> None:
+        for norm, colour in (("unitized", SERIES[1]), ("batch_norm", SERIES[0])):
+            chosen = select(runs, normalization=norm, order="norm first")
+            moved = np.mean([distance(run, "whole set") for run in chosen], 0)
+            axes.plot(epochs, moved, color=colour, lw=1.2)
+            axes.text(*labels[norm], color=colour)
+        log_scale(axes)
+
+    labels = {"unitized": (75, 1, "unitized layers"), "batch_norm": (10, 0.06, "batch norm")}
+    title = "shift in an epoch"
+    return draw(paint, name="shift", title=title, xlabel="epoch", size=SMALL)
 
 
 def criteria(results: Path) -> str:
@@ -52,7 +71,11 @@ def odd_point(results: Path) -> str:
     return draw(paint, name="odd-point", title=title, xlabel="a random plane", size=SMALL)
 
 
-PICTURES: dict[str, Callable[[Path], str]] = {"criteria": criteria, "odd-point": odd_point}
+PICTURES: dict[str, Callable[[Path], str]] = {
+    "shift": shift,
+    "criteria": criteria,
+    "odd-point": odd_point,
+}
 
 
 class Picture(SphinxDirective):
