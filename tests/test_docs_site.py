@@ -86,6 +86,13 @@ def test_settings_of_a_page_are_read_as_settings():
         assert not text.startswith("---") or text.startswith("---\n"), page
 
 
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_code_of_a_guide_fits_into_the_page(page):
+    """Blocks without a language show what a command prints, so their lines may be longer."""
+    blocks = re.findall(r"(?ms)^ *```\w+\n(.*?)^ *```", page.read_text())
+    assert [line for block in blocks for line in block.splitlines() if len(line) > 72] == []
+
+
 def test_a_link_to_nothing_is_noticed():
     file = file_of("nothing.md", DOCS / "index.md")
     assert file is not None
