@@ -6,12 +6,15 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import pytest
 
 from claims import ALL
+from claims.bn_decomposed import figures
 from claims.cwda import _networks, accuracies, assumption, rankings, redundancy
 from claims.unitization import experiments
 from experiments.measures.claims import sentence_of
+from jaxnorm import rescale_rms, standardize
 
 ROOT = Path(__file__).parents[2]
 RESULTS = [(claim, result) for claim in ALL for result in claim.results]
@@ -129,6 +132,32 @@ def test_falls_of_the_distance_at_the_drops():
     sentence = experiments.falls(found | {"findings": {"drops": drops}})
     assert "is 0.20, 0.30 (batch norm, norm first); 0.25 (unitization, norm first)" in sentence
     assert "2 networks of each kind" in sentence
+
+
+def test_quotients_of_the_critic_have_their_powers_of_ten():
+    def pair(name: str, values: list[float], distance: float) -> dict:
+        estimates = {"Algorithm 3": {"values": values}}
+        return {"name": name, "distance": distance, "estimates": estimates}
+
+    growth = ((1, 4e-7), (8, 6e-7), (64, 8e-7), (512, 2e-6))  # d/W at W = 8; 2e-7 at W = 1/2
+    pairs = [pair(f"Gaussians, d = {d}, shift 0.5", [5e-8, 1e-7, 1.5e-7], 0.5) for d, _ in growth]
+    pairs += [pair(f"Gaussians, d = {d}, shift 8", [8 * part] * 3, 8.0) for d, part in growth]
+    sentence = experiments.part_of_the_distance({"pairs": pairs})
+    assert sentence.startswith("for 8 pairs of distributions")
+    assert "is between 2.0·10⁻⁷ and 2.0·10⁻⁶. The quotient d/W is 2 to 10 times" in sentence
+
+
+def test_a_sample_activates_a_neuron_above_a_tenth_of_the_neuron_s_largest_activity(
+    key, monkeypatch
+):
+    """Half of the samples activate the first neuron, and a quarter the second neuron."""
+    few = jnp.array([[1.0, 0.0], [0.05, 3.0], [0.5, 0.2], [0.0, 0.0]])
+    most = jnp.ones((9, 2)).at[0, 0].set(0)  # 8 of 9 samples activate the first neuron
+    given = {standardize: few, rescale_rms: most}
+    monkeypatch.setattr(figures, "_activities", lambda key, part: given[part])
+    found = {name: float(value) for name, value in figures.activities(key).items()}
+    expected = {"negligible": 5 / 8, "broad": 0.0, "broad_without": 0.5, "zeros": 3 / 8}
+    assert found == pytest.approx(expected)
 
 
 def test_the_page_on_pruning_says_how_alike_criteria_are():

@@ -96,6 +96,14 @@ def test_rates_drop_after_30_60_and_80_percent(epochs, at):
     assert tuple(recipes.drop_epochs(Recipe(epochs=epochs))) == at
 
 
+@pytest.mark.parametrize("epochs", [1, 3, 30, 90, 100, 200])
+def test_the_rate_drops_at_every_percent_of_the_epochs(epochs):
+    """The products are exact here; in floating point, 0.07 times 100 is above 7."""
+    drops = tuple(percent / 100 for percent in range(1, 100))
+    found = recipes.drop_epochs(Recipe(epochs=epochs, drops=drops))
+    assert found == [-(-percent * epochs // 100) + 1 for percent in range(1, 100)]
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_can_be_trained(name):
     says, recipe = PRESETS[name]
