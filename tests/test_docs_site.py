@@ -259,14 +259,22 @@ def test_formulas_are_mathml(site):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "page", ["index", "layers", "reference/pruning.channels", "results/README"]
+    ("page", "figures"),
+    [
+        ("index", 3),
+        ("layers", 0),
+        ("reference/pruning.channels", 0),
+        ("results/README", 0),
+        ("results/atlas/index", 3),
+    ],
 )
 @pytest.mark.parametrize("dark", [False, True])
-def test_a_page_fits_a_phone_and_follows_the_theme(site, page, dark, tmp_path):
+def test_a_page_fits_a_phone_and_follows_the_theme(site, page, figures, dark, tmp_path):
     shown = open_page(site / f"{page}.html", 390, 844, dark=dark, scratch=tmp_path)
-    assert shown["content"] <= shown["width"]
+    assert max(shown["content"], shown["captions"]) <= shown["width"]
+    assert len(set(shown["fonts"])) == 1
     assert shown["dark"] is dark
     red, green, blue = map(int, re.findall(r"\d+", shown["paper"])[:3])
     assert (red + green + blue < 300) is dark
     assert not shown["console"]
-    assert len(shown["figures"]) == (2 if page == "index" else 0)
+    assert len(shown["figures"]) == figures

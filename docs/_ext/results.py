@@ -43,11 +43,12 @@ def scoped(css: str) -> str:
         flags=re.DOTALL,
     )
     rules = re.sub(
-        r"^(?::root|html|body|h1, h2, h3, nav|h1) .*?\{.*?\}\n",
+        r"^(?::root|html|body|h1, h2, h3, nav,|h1) .*?\{.*?\}\n",
         "",
         rules,
         flags=re.DOTALL | re.MULTILINE,
     )
+    rules = re.sub(r"system-ui, [^;]*", "var(--font-stack)", rules)
     page, ink = "var(--color-background-primary)", "var(--color-foreground-primary)"
     own = f"--paper: {page}; --ink: {ink};"
     return (

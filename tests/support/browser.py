@@ -64,6 +64,11 @@ onload = () => {{
     figures,
     width: view.innerWidth,
     content: page.documentElement.scrollWidth,
+    captions: Math.max(0, ...[...page.querySelectorAll("caption span")].map(
+      caption => caption.getBoundingClientRect().right)),
+    fonts: ["h1", "figure text", "th", "p"].map(
+      name => page.querySelector(name)).filter(Boolean).map(
+      part => view.getComputedStyle(part).fontFamily),
     dark: view.matchMedia("(prefers-color-scheme: dark)").matches,
     paper: view.getComputedStyle(page.body).backgroundColor,
     cards: [...page.querySelectorAll("details[class]")].filter(drawn).map(card => ({{
@@ -97,9 +102,10 @@ def open_page(
     The entry `figures` has, for each figure, the position, the height, the number of visible marks,
     the height of the smallest text and the colour of the first text. The entry `cards` has, for
     each visible foldable part, the top, the id and whether the part is open. The entries `width`
-    and `content` are the widths of the window and of the content. The entry `dark` says whether the
-    theme is dark, `paper` is the colour of the background, and `console` has the lines that the
-    page logged.
+    and `content` are the widths of the window and of the content, and `captions` is the right end
+    of the longest caption of a table. The entry `fonts` has the typefaces of headings, pictures,
+    tables and text, `dark` says whether the theme is dark, `paper` is the colour of the background,
+    and `console` has the lines that the page logged.
     """
     browser = next(filter(None, map(shutil.which, NAMES)), None)
     if browser is None:
