@@ -42,6 +42,23 @@ def test_taylor_is_the_squared_change_to_first_order(name):
             np.testing.assert_allclose(of_group[j], expected, rtol=1e-8)
 
 
+def test_channels_on_which_the_loss_does_not_depend_have_the_score_zero():
+    rng = np.random.default_rng(0)
+    params = {
+        name: rng.normal(size=size) for name, size in zip("abcd", 2 * [(3, 4), (4, 1)], strict=True)
+    }
+
+    def apply(params, x):
+        return tuple(jax.nn.relu(x @ params[a]) @ params[b] for a, b in ("ab", "cd"))
+
+    x = rng.normal(size=(8, 3))
+    groups = coupled_channels(apply, params, x)
+    loss = lambda params, x: apply(params, x)[1].sum()  # noqa: E731
+    first, second = taylor_scores(params, groups, loss=loss, batches=[x])
+    assert not first.any()
+    assert second.any()
+
+
 def test_wanda_of_a_convolution_and_a_product():
     rng = np.random.default_rng(0)
     params = {"a": rng.normal(size=(3, 3, 2, 4)), "b": rng.normal(size=(3, 3, 4, 5))}

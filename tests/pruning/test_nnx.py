@@ -201,6 +201,15 @@ def test_retraining_is_of_models_in_place_and_ends_in_evaluation():
     assert abs(small(x)[:1] - small(x[:1])).max() > 1e-3
 
 
+def test_the_large_model_stays_in_training_mode():
+    model, _ = built("mlp")
+    model.train()
+    before = jax.tree.map(np.asarray, nnx.state(model))
+    pruning.nnx.evaluation(model)
+    assert [norm.use_running_average for norm in model.norms] == [False, False]
+    jax.tree.map(np.testing.assert_array_equal, nnx.state(model), before)
+
+
 def test_a_model_is_read_from_its_checkpoint(tmp_path):
     model, x = built("depthwise, group norm, transposed")
     small = pruning.nnx.prune(model, x, ratios=[0.5], checkpoint_dir=tmp_path)

@@ -377,6 +377,15 @@ def test_bad_batches_are_refused(message):
         least_squares(mlp, MLP, groups, keep, batches, **options)
 
 
+@pytest.mark.parametrize("odd", range(4))
+def test_a_batch_of_another_shape_is_refused_wherever_it_is(odd):
+    batches = [(X[:3],)] * 4
+    batches[odd] = (X[:2],)
+    groups, keep = first_layer(MLP, [0])
+    with pytest.raises(ValueError, match=r"must have the same shape; got \(\([23], 5\),\) and \("):
+        rescale(mlp, MLP, groups, keep, batches)
+
+
 def test_one_batch_is_enough_for_one_ridge():
     groups, keep = first_layer(MLP, [0, 3])
     one, two = (
