@@ -206,7 +206,7 @@ def test_the_command_resumes_and_its_page_has_an_answer(tmp_path, monkeypatch):
         command.main(seeds=2, out=tmp_path)
     assert asked == list(runs)
     text = (tmp_path / "index.html").read_text()
-    assert "less shift goes with a lower loss" in text
+    assert "networks with less shift tend to have a lower loss" in text
     results = json.loads((tmp_path / "results.json").read_text())
     assert len(results["runs"]) == 32
     traffic = {"targets": {"v5e": [{"normalizer": "DyT", "shape": [8, 4], "traffic": 5.0}]}}

@@ -110,9 +110,9 @@ def test_a_row_of_the_atlas_has_its_numbers_and_errors_in_one_unit():
 @pytest.mark.parametrize(
     ("low", "high", "said"),
     [
-        (0.01, 0.9, "less shift goes with a lower loss"),
-        (-0.9, -0.01, "less shift goes with a higher loss"),
-        (-0.01, 0.9, "no direction is certain"),
+        (0.01, 0.9, "networks with less shift tend to have a lower loss"),
+        (-0.9, -0.01, "networks with less shift tend to have a higher loss"),
+        (-0.01, 0.9, "the sign is uncertain"),
     ],
 )
 def test_a_direction_is_certain_if_its_interval_has_no_zero(low, high, said):

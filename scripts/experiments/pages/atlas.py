@@ -22,19 +22,30 @@ HEAD = (
     "bound of the moments / W",
     "certificate / W",
 )
-LEGEND = (
-    "Means ± standard errors over seeds. The shift is the exact earth mover distance of a layer's "
-    "outputs, in units of their standard deviation over all features; the table shows its "
-    "geometric mean over three layers and all epochs, with statistics of the whole training set. "
-    "“Frozen weights” shows how far running averages alone move the outputs of the last layer in "
-    "20 batches. The last two columns bound the distance W of the last layer in the last epoch, "
-    "from the means and variances of its outputs, and from the layer's parameters."
+CAPTION = "Means ± standard errors over seeds"
+COLUMNS = (
+    "The shift of a layer is the earth mover distance W₁ between its outputs before and after an "
+    "epoch or a step, divided by the square root of the sum of the outputs' variances. For these "
+    "outputs, the layers that normalize with batch statistics use the statistics of the whole "
+    "training set. The tables show the geometric mean of the shift over three layers and all "
+    "epochs.",
+    "The column “frozen weights” shows how far the outputs of the last layer move in 20 batches if "
+    "only the running averages change. The last two columns show two upper bounds of W₁, each "
+    "divided by W₁, for the last layer in the last epoch. The first bound is computed from the "
+    "means and variances of the outputs. The second bound, the certificate, is computed from the "
+    "layer's parameters, if the layer has such a bound.",
+)
+CORRELATED = (
+    "For each network, we measured the shift: how far the outputs of its layers move in an epoch "
+    "or in a step of training. We then computed Pearson's correlation between the logarithm of "
+    "the shift and the logarithm of a loss, both minus the mean of the comparison. Brackets "
+    "contain 95 % intervals."
 )
 OTHER_REASONS = (
-    "There are other possible explanations. All eight normalizers share a learning rate of Adam, "
-    "which may suit some better than others. A normalizer determines the gradients as well as the "
-    "shift. A network that learns more in an epoch also moves more, so shift can follow training "
-    "instead of causing it. The unit of the shift is the size of each layer's own outputs."
+    "A correlation is not a cause. All networks were trained by Adam with the same learning rate, "
+    "which may suit some normalizers better than others. A normalizer changes the gradients as "
+    "well as the shift. A network that learns more in an epoch also changes more, so the shift can "
+    "be an effect of the training."
 )
 COLOURS = {
     name: Series(name, SERIES[i % len(SERIES)], "os^D*os^"[i], filled=i % 2 == 0)
@@ -68,7 +79,11 @@ def render(results: Mapping[str, Any]) -> str:
         sections=[
             ("answer", "Shift and training", figure(results) + correlations(results)),
             *(
-                (f"task-{i}", task, page.table(HEAD, rows, LEGEND))
+                (
+                    f"task-{i}",
+                    task,
+                    page.paragraphs(*(() if i else COLUMNS)) + page.table(HEAD, rows, CAPTION),
+                )
                 for i, (task, rows) in enumerate(tables(results).items())
             ),
             *([] if traffic is None else [("traffic", "Traffic", traffic_table(traffic))]),
@@ -81,14 +96,16 @@ def sentences(results: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences on the correlations of shift with loss, and on possible other causes."""
     found = results["findings"]
     yield (
-        f"{len(results['runs'])} runs, {found['comparisons']} of them whole comparisons of eight "
-        "normalizers from the same weights and on the same batches."
+        f"We trained {len(results['runs'])} networks, which make {found['comparisons']} complete "
+        "comparisons of eight normalizers. The networks of a comparison have the same task, begin "
+        "with the same weights, and see the same batches."
     )
+    yield CORRELATED
     for row in found["correlations"]:
         between = row["between"]
         yield (
-            f"Shift {row['shift']} and {row['outcome']}, in logarithms minus the mean of the "
-            f"comparison: correlation {with_interval(between)}: {verdict(between)}."
+            f"Between the shift {row['shift']} and the {row['outcome']}, the correlation is "
+            f"{with_interval(between)}: {verdict(between)}."
         )
     yield OTHER_REASONS
 
@@ -104,28 +121,30 @@ def verdict(found: Mapping[str, float]) -> str:
     The correlation is positive if networks with less shift have less loss.
     """
     if found["low"] > 0:
-        return "less shift goes with a lower loss"
+        return "networks with less shift tend to have a lower loss"
     if found["high"] < 0:
-        return "less shift goes with a higher loss"
-    return "no direction is certain"
+        return "networks with less shift tend to have a higher loss"
+    return "the sign is uncertain"
 
 
 def correlations(results: Mapping[str, Any]) -> str:
     """A table of the correlations between and within normalizers, with 95 % intervals."""
     rows = [
         [
-            f"shift {row['shift']} and {row['outcome']}",
+            f"shift {row['shift']}, {row['outcome']}",
             with_interval(row["between"]),
             "–" if row["within"] is None else with_interval(row["within"]),
         ]
         for row in results["findings"]["correlations"]
     ]
     caption = (
-        "Pearson's correlation of logarithms with its 95 % interval by the bootstrap. “Between” "
-        "resamples the normalizers. “Within” subtracts the mean of each normalizer on a task, so "
-        "only differences between seeds remain."
+        "Pearson's correlation between the logarithms of the shift and of the loss, with a 95 % "
+        "bootstrap interval. Between normalizers, the bootstrap resamples normalizers. Within a "
+        "normalizer, the mean of each normalizer on a task was subtracted first, so only the "
+        "differences between seeds are correlated."
     )
-    return page.table(("of", "between normalizers", "within them"), rows, caption)
+    head = ("shift, loss", "between normalizers", "within a normalizer")
+    return page.table(head, rows, caption)
 
 
 def figure(results: Mapping[str, Any]) -> str:
@@ -141,7 +160,9 @@ def figure(results: Mapping[str, Any]) -> str:
 
     titles = {task: f"{task}: test loss at the end" for task in tasks}
     drawn = panels(paint, titles, name="shift-loss", xlabel="shift of an epoch, relative")
-    caption = "One mark for each network."
+    caption = (
+        "Each mark is a network. A mark on the left has less shift, and a low mark has a low loss."
+    )
     return page.figure(drawn, caption, COLOURS.values())
 
 
@@ -173,7 +194,10 @@ def traffic_table(traffic: Mapping[str, Any]) -> str:
 
     The traffic is divided by the bytes of the normalizer's input.
     """
-    caption = "HBM traffic of a forward and a backward pass in bfloat16; n: the bytes of the input."
+    caption = (
+        "The bytes that a forward and a backward pass in bfloat16 read from HBM and write to HBM. "
+        "The unit n is the number of bytes of the input, whose shape is in the head of the column."
+    )
     return page.table(*traffic_rows(traffic), caption)
 
 
