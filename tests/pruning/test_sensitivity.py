@@ -53,6 +53,26 @@ def test_a_ratio_outside_its_range_is_refused_and_no_groups_have_no_rows():
     assert sensitivity(params, [], measure=lambda tree: 0.0).shape == (0, 9)
 
 
+BAD_SCORES = {
+    "score must return a list of vectors; got float": lambda scores: 1.0,
+    "score must return one vector per group": lambda scores: scores[1:],
+    "score must return one number for each of the ": lambda scores: [s[1:] for s in scores],
+    "score must return no NaN": lambda scores: [*scores[:-1], scores[-1] * np.nan],
+}
+
+
+@pytest.mark.parametrize("message", BAD_SCORES)
+def test_scores_that_do_not_fit_the_groups_are_refused(message):
+    apply, params, x = prunable.model("mlp")
+    groups = pruning.coupled_channels(apply, params, x)
+
+    def score(params, groups):
+        return BAD_SCORES[message]([jnp.ones(group.size) for group in groups])
+
+    with pytest.raises((TypeError, ValueError), match=message):
+        sensitivity(params, groups, measure=lambda tree: 0.0, score=score)
+
+
 def test_channels_go_by_the_score_that_is_given():
     apply, params, x = prunable.model("mlp")
     groups = pruning.coupled_channels(apply, params, x)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import safetensors.numpy as library
 
-from pruning.weights import WeightsError, load
+from pruning.weights import WeightsError, _limits, load
 
 INDEX = "model.safetensors.index.json"
 
@@ -35,6 +35,14 @@ def test_shards_are_one_model_in_the_order_of_its_layers(tmp_path, source):
     assert list(found) == [f"model.layers.{i}.mlp.up_proj" for i in range(11)]
     for name, array in arrays().items():
         np.testing.assert_array_equal(found[name.removesuffix(".weight")], array.T)
+
+
+@pytest.mark.parametrize("name", [INDEX, "ema.safetensors.index.json"])
+def test_arrays_may_fill_four_times_the_shards_of_any_index(tmp_path, name):
+    written(tmp_path, 3)
+    (tmp_path / INDEX).rename(tmp_path / name)
+    size = sum(path.stat().st_size for path in tmp_path.glob("*.safetensors"))
+    assert _limits.default_max_bytes(tmp_path / name) == 2**25 + 4 * size
 
 
 def test_one_file_is_read_by_its_folder(tmp_path):
