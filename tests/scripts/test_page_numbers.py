@@ -103,12 +103,12 @@ def test_an_average_is_of_the_values_that_are_known():
 @pytest.mark.parametrize(
     ("ratio", "seeds", "said"),
     [  # Student's t at 97.5 % is 4.303 for two degrees of freedom, 2.262 for nine, 12.7 for one
-        (4.2, 3, "less, but not significantly (t test at 5 %, 3 seeds)"),
-        (4.4, 3, "significantly less (t test at 5 %, 3 seeds)"),
-        (2.2, 10, "less, but not significantly (t test at 5 %, 10 seeds)"),
-        (2.3, 10, "significantly less (t test at 5 %, 10 seeds)"),
-        (12.5, 2, "less, but not significantly (t test at 5 %, 2 seeds)"),
-        (0.9, 10, "within one standard error: no difference seen"),
+        (4.2, 3, "less, but not significantly (paired t test at the 5 % level, 3 seeds)"),
+        (4.4, 3, "significantly less (paired t test at the 5 % level, 3 seeds)"),
+        (2.2, 10, "less, but not significantly (paired t test at the 5 % level, 10 seeds)"),
+        (2.3, 10, "significantly less (paired t test at the 5 % level, 10 seeds)"),
+        (12.5, 2, "less, but not significantly (paired t test at the 5 % level, 2 seeds)"),
+        (0.9, 10, "equal to within one standard error"),
     ],
 )
 def test_a_difference_is_judged_by_student_s_t(ratio, seeds, said):
@@ -116,7 +116,7 @@ def test_a_difference_is_judged_by_student_s_t(ratio, seeds, said):
     assert sentences.judge(difference, more="more", less="less") == said
     other = of(0.1 * ratio, 0.1, [1.0] * seeds)
     assert sentences.judge(other, more="more", less="less") == said.replace("less", "more")
-    assert sentences.judge(of(None, None)) == "there is nothing to compare"
+    assert sentences.judge(of(None, None)) == "unknown, because there is nothing to compare"
 
 
 RUNS = np.array([[1.0, 8.0, 3.0], [2.0, 4.0, 3.0], [6.0, 3.0, 3.0]])

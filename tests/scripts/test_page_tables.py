@@ -294,13 +294,11 @@ def test_pairs_of_criteria_are_averaged_over_layers_and_then_over_seeds():
     assert means[pairs[2]]["values"] == pytest.approx([0.4, 0.8])
     said = criteria_page.spearman_sentence(pruning).replace(NBSP, " ")
     labels = [criteria_page.pair_label(pair) for pair in pairs]
-    assert f"{labels[1]} agree least (0.2000 ± <0.0001)" in said
-    assert f"{labels[0]} most (0.7000 ± 0.1000)" in said
-    assert (
-        f"no pair is farther than 0.3 from what Gaussian filters would give ({labels[1]}: 0.5)"
-        in said
-    )
-    assert "Of the 25 % of filters" in criteria_page.overlap_sentence(pruning)
+    assert f"smallest for {labels[1]} (0.2000 ± <0.0001)" in said
+    assert f"largest for {labels[0]} (0.7000 ± 0.1000)" in said
+    assert "differs by at most 0.3 from the ρ that theory predicts for Gaussian filters" in said
+    assert f"The difference is largest for {labels[1]}, whose predicted ρ is 0.5." in said
+    assert "remove the 25 % of the filters" in criteria_page.overlap_sentence(pruning)
 
 
 def test_distances_around_a_drop_are_of_three_epochs_on_either_side():
@@ -316,14 +314,17 @@ def test_distances_around_a_drop_are_of_three_epochs_on_either_side():
         "distances": {"batch_norm": runs, "unitized": [[1.0] * 4 + [0.75] * 4] * 2},
     }
     said = training_page.distances_sentence(results)
-    assert "divided by 4, the distance becomes 0.5 of what it was under batch norm and 0.75" in said
-    assert said.endswith("follows the step size under both normalizations.")
+    assert (
+        "is divided by 4. The distance after the drop is 0.5 times the distance before the" in said
+    )
+    assert "drop with batch norm, and 0.75 times with unitized batch norm" in said
+    assert said.endswith("With both normalizations, the distance falls by more than a fifth.")
 
 
 def test_distances_that_do_not_follow_a_drop_are_said():
     rates = {"learning_rate": [0.4] * 3 + [0.1] * 3, "drops": [4]}
     halved = [[2.0] * 3 + [1.0] * 3]
-    for later, verdict in ((1.5, "follows the step size"), (1.6, "does not fall with the step")):
+    for later, verdict in ((1.5, "falls by more than a fifth"), (1.6, "does not fall by more")):
         distances = {"batch_norm": halved, "unitized": [[2.0] * 3 + [later] * 3]}
         said = training_page.distances_sentence({"training": rates, "distances": distances})
         assert verdict in said
@@ -348,14 +349,14 @@ def test_layers_without_a_ranking_have_no_extremes():
         "overlap_ratio": 0.125,
     }
     said = criteria_page.spearman_sentence(pruning)
-    assert said.endswith("under batch norm, no layer has a ranking to compare.")
-    assert "Of the 12.5 % of filters" in criteria_page.overlap_sentence(pruning)
+    assert said == "With batch norm, no layer has a ranking to compare."
+    assert "remove the 12.5 % of the filters" in criteria_page.overlap_sentence(pruning)
     known = nothing | {pairs[1]: [[0.75, 0.5], [0.75, 1.0]]}
     pruning["batch_norm"]["spearman"] = known
     pruning["expected_spearman"] = {pair: [None, None] for pair in pairs}
     said = criteria_page.spearman_sentence(pruning).replace(NBSP, " ")
     label = criteria_page.pair_label(pairs[1])
-    assert f"{label} agree least (0.7500 ± 0.1250), {label} most (0.7500 ± 0.1250)." in said
+    assert f"for {label} (0.7500 ± 0.1250) and largest for {label} (0.7500 ± 0.1250)." in said
 
 
 def made_training():
@@ -387,9 +388,10 @@ def test_accuracies_of_a_report_are_in_percent_by_seed_and_paired(monkeypatch):
         ["mean", "60.00 ± 10.00", "75.00 ± 15.00", "15.00 ± 5.00"],
     ]
     said = training_page.accuracy_sentence(results).replace(NBSP, " ")
-    assert "ends at 60.00 ± 10.00 % of the test images and unitized batch norm at 75.00" in said
-    assert "unitized minus batch norm is +15.00 ± 5.00 points" in said
-    assert "one of the 250 test images is 0.4 points" in said
+    assert "classifies 60.00 ± 10.00 % of the test" in said
+    assert "unitized batch norm 75.00 ± 15.00 %." in said
+    assert "unitized batch norm minus batch norm, is +15.00 ± 5.00 percentage points" in said
+    assert "One of the 250 test images is 0.4 points." in said
     whole, later = drawn["test accuracy, %"], drawn["the same, later half, %"]
     np.testing.assert_allclose(y_of(whole.get_lines()[0]), [20, 40, 60])
     np.testing.assert_allclose(ends_of(whole.collections[0]), [(10, 30), (30, 50), (50, 70)])
@@ -398,8 +400,8 @@ def test_accuracies_of_a_report_are_in_percent_by_seed_and_paired(monkeypatch):
     losses = drawn["training loss, nats"].get_lines()
     np.testing.assert_allclose([y_of(line) for line in losses[:2]], [[3, 2, 1.5], [3, 1.5, 1]])
     alpha = training_page.alpha_sentence(made_training())
-    assert "between −0.51 and 1.23, and" in alpha
-    assert "12.3 % of the entries ended outside it" in alpha
+    assert "between −0.51 and 1.23." in alpha
+    assert "12.3 % of the values are outside this range." in alpha
 
 
 def test_the_changes_of_moments_are_steadier_or_less():
@@ -415,10 +417,10 @@ def test_the_changes_of_moments_are_steadier_or_less():
         "kurtosis": change([1.0, 1.0, 1.1], [2.0, 2.01, 2.11]),
     }
     said = training_page.moments_sentence({"moments": {"change": moments}}).replace(NBSP, " ")
-    skewness, kurtosis = said.split("; kurtosis")
-    assert "skewness changes by 0.533 ± 0.033 under batch norm and 0.237 ± 0.032" in skewness
-    assert "significantly steadier" in skewness
-    assert "significantly less steady" in kurtosis
+    skewness, kurtosis = said.split(" change of kurtosis")
+    assert "skewness in an epoch is 0.533 ± 0.033 with batch norm and 0.237 ± 0.032" in skewness
+    assert "significantly smaller" in skewness
+    assert "significantly larger" in kurtosis
 
 
 def test_quartiles_of_moments_are_drawn_from_the_untrained_network_on(drawn):

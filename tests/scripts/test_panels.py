@@ -164,7 +164,7 @@ def pruning():
 
 
 def test_differences_after_masking_are_from_the_mean_of_the_criteria(panels):
-    criteria_page.masking_plots(pruning(), "masked")
+    criteria_page.masking_plots(pruning())
     accuracy, difference = (
         next(axes for title, axes in panels.items() if part in title)
         for part in ("test accuracy", "differences")
@@ -187,7 +187,9 @@ def test_layers_are_counted_that_depart_from_gaussian_at_5_percent(ks, count):
     # For 10,000 weights, the critical values of Kolmogorov's test are 0.0136 at 5 % and 0.0122 at
     # 10 %.
     layer: Any = {"layer": "conv", "ks": ks, "weights": 10_000}
-    assert f"{count} of 1 layers lie farther" in criteria_page.histograms_sentence([layer])
+    assert f"{count} of 1 layers, the distance exceeds" in criteria_page.histograms_sentence(
+        [layer]
+    )
 
 
 def test_each_layer_departs_from_gaussian_by_its_own_number_of_weights():
@@ -195,7 +197,7 @@ def test_each_layer_departs_from_gaussian_by_its_own_number_of_weights():
     sizes = ((0.0137, 10_000), (0.13, 100), (0.07, 400))
     layers: Any = [{"layer": "conv", "ks": ks, "weights": n} for ks, n in sizes]
     for order in (layers, layers[::-1]):
-        assert "2 of 3 layers lie farther" in criteria_page.histograms_sentence(order)
+        assert "2 of 3 layers, the distance exceeds" in criteria_page.histograms_sentence(order)
 
 
 def layer(name, ks, bound):

@@ -1,6 +1,5 @@
 """Invented results of runs, for tests of the pages that show results."""
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -148,7 +147,6 @@ def made_up_pruning(rng, seeds):
             "overlap": {p: 1 - 1.5 * s for p, s in spread.items()},
             "unmasked": over_seeds(rng.normal(0.98, 0.002, seeds)),
             "masked": masked,
-            "recalibrated": copy.deepcopy(masked),
         }
 
     return {

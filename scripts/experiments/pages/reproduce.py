@@ -27,7 +27,7 @@ def render(results: dict) -> str:
         results,
         title=f"Normalization, pruning and geometry on {data}",
         about=data,
-        heading="Normalization, pruning and geometry, reproduced",
+        heading=f"Experiments of three papers, repeated on {data}",
         summary=_summary(results),
         sections=[(key, title, section(results)) for key, title, section in SECTIONS],
         made=provenance(results, results["settings"] | times),
@@ -38,28 +38,43 @@ def _summary(results: dict) -> str:
     training, claims = results["training"], results["claims"]
     pair, *_ = criteria.ranked_pairs(results["pruning"], "spearman") or [None]
     items = [
-        (series.label.capitalize(), percent(training[name]["accuracy"]) + " %", "test accuracy")
+        (
+            series.label.capitalize(),
+            percent(training[name]["accuracy"]) + " %",
+            "of the test images are classified correctly",
+        )
         for name, series in NORMALIZATIONS.items()
     ]
     items += [
         (
             "Unitized minus batch norm",
-            percent(training["difference"], sign="+"),
-            "points: " + sentences.judge(training["difference"]),
+            percent(training["difference"], sign="+") + " points",
+            f"The accuracy is {sentences.judge(training['difference'])}",
         ),
         (
-            "Least alike criteria",
+            "Least similar pruning criteria",
             likeness(pair[1]) if pair else "–",
-            f"Spearman's ρ of {pair_label(pair[0])}" if pair else "no layer has a ranking",
+            f"is the mean rank correlation of {pair_label(pair[0])}"
+            if pair
+            else "No layer has a ranking",
         ),
         (
             "Errata of three papers",
             f"{sum(claim['as_recorded'] for claim in claims)} of {len(claims)} confirmed",
-            "claims chosen because they are false or misprinted",
+            "We chose claims that are false or misprinted",
         ),
         ("Time", sentences.duration(results["seconds"]["total"]), results["environment"]["device"]),
     ]
-    return cards(items) + paragraphs(*_about(results)) + criteria_defined() + reference(*KEYS)
+    done = (
+        f"We trained the same network with batch norm and with unitized batch norm on "
+        f"{results['data']['name']}, compared criteria of pruning on the trained networks, and "
+        "checked claims of three papers by random draws. Unitized batch norm multiplies the "
+        "outputs x̂ of batch norm, sample by sample, by α/‖x̂‖ + 1 − α. Here ‖x̂‖ is a norm of the "
+        "outputs for the sample, and α is learned for each channel. If α is 0, the layer is batch "
+        "norm."
+    )
+    about = paragraphs(*_about(results))
+    return paragraphs(done) + cards(items) + about + criteria_defined() + reference(*KEYS)
 
 
 def _about(results: dict) -> Iterable[str]:
@@ -67,19 +82,20 @@ def _about(results: dict) -> Iterable[str]:
     shape = "×".join(str(size) for size in data["shape"])
     seeds = settings["seeds"]
     yield (
-        f"Data: {data['name']}, {data['train']:,} images of {shape} to train on and "
-        f"{data['test']:,} to test on, in {data['classes']} classes; moments, distances and "
-        f"masking are measured on {data['probe']:,} test images. {data['note']}".strip()
+        f"The data set {data['name']} has {data['train']:,} training images and {data['test']:,} "
+        f"test images of shape {shape}, in {data['classes']} classes. Moments, distances and the "
+        f"accuracy after masking are measured on {data['probe']:,} test images."
+        + f" Note on the data: {data['note']}"
+        * bool(data["note"])
     )
     spread = (
-        f"± is the standard error over {seeds} seeds; so are bands and bars, unless stated "
-        "otherwise"
+        f"A number after ± is one standard error over {seeds} seeds. A band or a bar in a figure "
+        "is also one standard error, unless the caption says otherwise."
     )
     yield (
-        f"Each value comes from {settings['epochs']} "
-        f"epoch{'s' * (settings['epochs'] > 1)} of training; "
-        + (spread if seeds > 1 else "there was one seed, so no standard error is known")
-        + ". Both networks start from the same weights."
+        f"Both networks start from the same weights and are trained for {settings['epochs']} "
+        f"epoch{'s' * (settings['epochs'] > 1)}. "
+        + (spread if seeds > 1 else "There was only one seed, so no standard error is known.")
     )
 
 

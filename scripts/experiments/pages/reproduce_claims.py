@@ -14,23 +14,20 @@ from experiments.pages.sentences import number
 def claims(results: dict) -> str:
     claims = results["claims"]
     papers = {claim["paper"] for claim in claims}
-    return (
-        paragraphs(
-            f"{len(claims)} claims of {len(papers)} papers that are wrong or inaccurate as "
-            "printed, and for which a few random draws show this. scripts/check_theorems.py "
-            "checks every numbered statement of the three papers."
-        )
-        + theorem_page.overview(claims)
-        + paragraphs(claims_sentence(claims))
-    )
+    return paragraphs(
+        f"We checked {len(claims)} claims of {len(papers)} papers that are wrong or inaccurate "
+        "as printed, and for which a few random draws show this. "
+        f"{claims_sentence(claims)} The command scripts/check_theorems.py checks every "
+        "numbered statement of the three papers."
+    ) + theorem_page.overview(claims)
 
 
 def claims_sentence(claims: Sequence[dict]) -> str:
-    """A sentence with the number of claims whose outcome agrees with the recorded verdict."""
+    """Sentences with the number of claims whose outcome agrees with the recorded verdict."""
     recorded = sum(claim["as_recorded"] for claim in claims)
     return (
-        f"{recorded} of these {len(claims)} claims have the recorded outcome: the draws reject a "
-        "printed form that is wrong, and do not reject the corrected form."
+        f"{recorded} of these {len(claims)} claims have the recorded outcome. A recorded outcome "
+        "is that the draws reject a wrong printed form, and do not reject the corrected form."
     )
 
 
@@ -42,13 +39,20 @@ def odd_point(results: dict) -> str:
         Series(f"{network['points'] - 1}, as in the invariant representation", MUTED, ""),
     )
     return paragraphs(
-        f"{network['points']} points pass through {network['depth']:,} random layers of "
-        f"recentering and ReLU, {network['width']:,} wide; {tree['points']} scalars pass through "
-        f"the recentering tree to depth {tree['depth']:,}. The paper on batch normalization's "
-        "parts says that one point escapes at a right angle while the others gather."
+        "The paper Batch Normalization Decomposed says that in a deep random network, one point "
+        "moves to a right angle to all other points, while the others gather. To check this, we "
+        f"passed {network['points']} points through {network['depth']:,} random layers of "
+        f"recentering and ReLU, each of width {network['width']:,}. We also passed "
+        f"{tree['points']} scalars through the recentering tree to depth {tree['depth']:,}. In the "
+        "tree, each neuron has one child for the values above its mean and one child for the "
+        "values below. We call a point odd if its norm is at least (n − 1)/2 times the mean norm "
+        "of the n − 1 others, its angle to the others is at least 80°, and their angles to each "
+        f"other are at most 45°. {odd_point_sentence(results['odd_point'])}"
     ) + figure(
         [_projection_plot(network), _norm_ratio_plot(network), _tree_plot(tree)],
-        odd_point_sentence(results["odd_point"]),
+        "Left: the points after the last layer, projected to their two principal components. "
+        "Middle: the norm of the longest point divided by the mean norm of the others, in each "
+        "layer. Right: the norms of the points in the tree, divided by the largest norm.",
         legend,
         "three",
     )
@@ -113,17 +117,19 @@ def _star(axes: Axes, x: float, y: float) -> None:
 
 
 def odd_point_sentence(results: dict) -> str:
-    """A sentence about the longest points of the random network and of the tree."""
+    """Sentences about the longest points of the random network and of the tree."""
     network, tree = results["network"], results["tree"]
     ratio = number(network["norm_ratio"][-1], 3)
     angle, spread = (number(network[f"{key}_degrees"], 3) for key in ("angle", "spread"))
     state = "one point has become odd" if network["is_odd"] else "no point has become odd"
-    ends = "not at the right angle of Theorem 11"
+    ends = "which is not the right angle of Theorem 11"
     if abs(tree["angle_ends_degrees"] - 90) < 0.5:
-        ends = "at a right angle, as Theorem 11 says"
+        ends = "as Theorem 11 says"
     return (
-        f"After {network['depth']} layers {state}: the longest is {ratio} times as long as the "
-        f"mean of the others and {angle}° away from them, while they lie {spread}° apart; in the "
-        f"tree the ratio is {number(tree['norm_ratio'], 3)} and the two ends stand "
-        f"{number(tree['angle_ends_degrees'], 4)}° apart, {ends}."
+        f"After {network['depth']} layers, {state}. The norm of the longest point is {ratio} times "
+        f"the mean norm of the others. The longest point is at an angle of {angle}° to the others, "
+        f"and the others are at angles of {spread}° to each other. In the tree, the longest point "
+        f"has {number(tree['norm_ratio'], 3)} times the mean norm of the others. The angle between "
+        "the points with the smallest and the largest input is "
+        f"{number(tree['angle_ends_degrees'], 4)}°, {ends}."
     )

@@ -18,8 +18,7 @@ from experiments.pages.series import NORMALIZATIONS, criterion_series, pair_labe
 from experiments.texts import shorten
 
 SYMBOLS = {"spearman": "ρ", "overlap": "overlap"}
-GAUSSIAN = Series("expected of Gaussian filters", MUTED, "")
-MASKINGS = {"masked": "Without further change", "recalibrated": "With recalibrated statistics"}
+GAUSSIAN = Series("theory for Gaussian filters", MUTED, "")
 
 
 def criteria(results: dict) -> str:
@@ -27,21 +26,37 @@ def criteria(results: dict) -> str:
     series = [*NORMALIZATIONS.values(), GAUSSIAN]
     parts = [
         paragraphs(
-            "Each criterion scores the filters of a layer, and the filters with the lowest scores "
-            "are pruned first. The pruning paper says that l1, l2, Fermat and GM rank the filters "
-            "almost alike."
+            "The pruning paper says that l1, l2, Fermat and GM rank the filters of a layer almost "
+            "alike. Spearman's ρ of two criteria is the correlation of the ranks that the criteria "
+            "give to the filters of a layer. Equal rankings have ρ = 1, and unrelated rankings "
+            "have ρ near 0. " + spearman_sentence(pruning)
         ),
-        "<h3>Spearman's ρ by layer (every panel has its own scale)</h3>",
-        figure(by_layer(pruning, "spearman"), spearman_sentence(pruning), series, "three"),
+        "<h3>Spearman's ρ by layer</h3>",
+        figure(
+            by_layer(pruning, "spearman"),
+            "Spearman's ρ in each layer. Each panel has one pair of criteria and its own scale. "
+            "The dashed line is the ρ that theory predicts for Gaussian filters.",
+            series,
+            "three",
+        ),
         f"<h3>Overlap by layer, at {100 * pruning['overlap_ratio']:.3g} %</h3>",
-        figure(by_layer(pruning, "overlap"), overlap_sentence(pruning), series[:2], "three"),
+        paragraphs(overlap_sentence(pruning)),
+        figure(
+            by_layer(pruning, "overlap"),
+            "Overlap in each layer. Each panel has one pair of criteria and its own scale.",
+            series[:2],
+            "three",
+        ),
         _pairs(pruning),
         "<h3>Accuracy after masking</h3>",
-        *(
-            _masking(pruning, kind, title)
-            for kind, title in MASKINGS.items()
-            if all(kind in pruning[name] for name in NORMALIZATIONS)
+        paragraphs(
+            "To mask a filter, we set its weights and the parameters of its channel to zero, so "
+            "that the filter has no effect. In every layer, we masked the same share of the "
+            "filters, beginning with the filter that has the lowest score, and measured the test "
+            "accuracy without further training. "
+            + " ".join(masking_sentence(pruning, name) for name in NORMALIZATIONS)
         ),
+        _masking(pruning),
     ]
     return "".join(parts) + _layers(pruning)
 
@@ -78,13 +93,14 @@ def spearman_sentence(pruning: dict) -> str:
         for pair, mean in pair_means(pruning, "spearman", "batch_norm").items()
         if (measured := mean["mean"]) is not None and (theory := expected[pair]) is not None
     }
-    sentence = f"Averaged over layers, under batch norm, {_extremes(pruning, 'spearman')}"
+    sentence = _extremes(pruning, "spearman", "Spearman's ρ")
     if not gaps:
-        return sentence + "."
+        return sentence
     widest = max(gaps, key=lambda p: gaps[p])
     return (
-        f"{sentence}; no pair is farther than {number(gaps[widest], 2)} from what Gaussian filters "
-        f"would give ({pair_label(widest)}: {number(expected[widest])})."
+        f"{sentence} The mean ρ of every pair differs by at most {number(gaps[widest], 2)} from "
+        f"the ρ that theory predicts for Gaussian filters. The difference is largest for "
+        f"{pair_label(widest)}, whose predicted ρ is {number(expected[widest])}."
     )
 
 
@@ -92,8 +108,9 @@ def overlap_sentence(pruning: dict) -> str:
     """Sentences on the overlap between the filters that two criteria would remove first."""
     share = f"{100 * pruning['overlap_ratio']:.3g} %"
     return (
-        f"Of the {share} of filters that a criterion would remove first, the share that another "
-        f"would remove as well: under batch norm {_extremes(pruning, 'overlap')}."
+        f"Each criterion would first remove the {share} of the filters with the lowest scores. "
+        "The overlap of two criteria is the share of these filters that both criteria would "
+        f"remove. {_extremes(pruning, 'overlap', 'overlap')}"
     )
 
 
@@ -109,15 +126,15 @@ def ranked_pairs(pruning: dict, quantity: str) -> list[tuple[str, OverSeeds]]:
     return [(pair, mean) for _, pair, mean in sorted(known, key=lambda entry: entry[0])]
 
 
-def _extremes(pruning: dict, quantity: str) -> str:
-    """A text that names the pairs of criteria with the smallest and the largest similarity."""
+def _extremes(pruning: dict, quantity: str, name: str) -> str:
+    """A sentence that names the pairs of criteria with the smallest and the largest similarity."""
     ranked = ranked_pairs(pruning, quantity)
     if not ranked:
-        return "no layer has a ranking to compare"
+        return "With batch norm, no layer has a ranking to compare."
     (lowest, low), (highest, high) = ranked[0], ranked[-1]
     return (
-        f"{pair_label(lowest)} agree least ({likeness(low)}), "
-        f"{pair_label(highest)} most ({likeness(high)})"
+        f"With batch norm, the mean {name} over layers is smallest for {pair_label(lowest)} "
+        f"({likeness(low)}) and largest for {pair_label(highest)} ({likeness(high)})."
     )
 
 
@@ -135,8 +152,13 @@ def _pairs(pruning: dict) -> str:
         ]
         for pair in pruning["pairs"]
     ]
-    head = ["", *columns, "ρ, Gaussian filters"]
-    return table(head, rows, "Pairs of criteria, averaged over layers")
+    head = ["criteria", *columns, "ρ, Gaussian filters"]
+    return table(
+        head,
+        rows,
+        "Mean Spearman's ρ and mean overlap over the layers for each pair of criteria; the last "
+        "column is the mean ρ that theory predicts for Gaussian filters",
+    )
 
 
 def _expected(by_layer: Sequence[float | None]) -> str:
@@ -146,7 +168,7 @@ def _expected(by_layer: Sequence[float | None]) -> str:
 
 def _layers(pruning: dict) -> str:
     """A folded table with Spearman's ρ in each layer of the networks with batch norm."""
-    head = ["", "layer", "filters", "dims", *map(pair_label, pruning["pairs"])]
+    head = ["number", "layer", "filters", "dims", *map(pair_label, pruning["pairs"])]
     spearman = pruning["batch_norm"]["spearman"]
     rows = [
         [
@@ -158,29 +180,27 @@ def _layers(pruning: dict) -> str:
         ]
         for i, layer in enumerate(pruning["layers"])
     ]
-    return details("Layer by layer", table(head, rows, "Spearman's ρ under batch norm"))
+    caption = "Spearman's ρ with batch norm; a filter has as many weights as “dims” says"
+    return details("Show Spearman's ρ of every layer", table(head, rows, caption))
 
 
-def _masking(pruning: dict, kind: str, title: str) -> str:
-    sentence = "; ".join(masking_sentence(pruning, name, kind) for name in NORMALIZATIONS)
-    series = criterion_series(pruning["batch_norm"][kind])
+def _masking(pruning: dict) -> str:
+    series = criterion_series(pruning["batch_norm"]["masked"])
     return figure(
-        masking_plots(pruning, kind),
-        f"{title}, {sentence} (dashed: nothing masked). Below, the same minus the mean of the "
-        "criteria, seed by seed, where the curves overlap; bars are one standard error over seeds.",
+        masking_plots(pruning),
+        "Upper panels: test accuracy after masking. The dashed line is the accuracy before "
+        "masking. Lower panels: the accuracy minus the mean accuracy of all criteria in the same "
+        "seed. Bars are one standard error over seeds.",
         series.values(),
-    ) + _masking_table(pruning, kind, title)
+    ) + _masking_table(pruning)
 
 
-def masking_plots(pruning: dict, kind: str) -> list[str]:
-    """Panels of the accuracy after masking for each normalization, and of criteria's differences.
-
-    The argument `kind` is one of `MASKINGS`.
-    """
+def masking_plots(pruning: dict) -> list[str]:
+    """Panels of each normalization's accuracy after masking, and of criteria's differences."""
 
     def paint(axes: Axes, shown: tuple[str, bool]) -> None:
         name, is_difference = shown
-        masked = pruning[name][kind]
+        masked = pruning[name]["masked"]
         baseline = 0.0 if is_difference else 100 * pruning[name]["unmasked"]["mean"]
         axes.axhline(baseline, color=MUTED, dashes=(4, 2), lw=1.3)
         # `values` has the shape (criteria, ratios, seeds).
@@ -194,17 +214,19 @@ def masking_plots(pruning: dict, kind: str) -> list[str]:
 
     titles = {(n, False): f"{s.label}: test accuracy, %" for n, s in NORMALIZATIONS.items()}
     titles |= {(n, True): f"{s.label}: differences, points" for n, s in NORMALIZATIONS.items()}
-    return panels(paint, titles, name=kind, xlabel="filters masked in every layer, %")
+    return panels(paint, titles, name="masked", xlabel="filters masked in every layer, %")
 
 
-def masking_sentence(pruning: dict, normalization: str, kind: str) -> str:
-    """A sentence that names the criteria whose masks cost the most and the least accuracy.
+def masking_sentence(pruning: dict, normalization: str) -> str:
+    """Sentences that name the criteria whose masks cost the most and the least accuracy.
 
-    The sentence is about the share of masked filters at which criteria differ most.
+    The sentences are about the share of masked filters at which criteria differ most.
     """
-    masked = pruning[normalization][kind]
-    start = f"of {percent(pruning[normalization]['unmasked'])} %, "
-    start += f"{NORMALIZATIONS[normalization].label} keeps "
+    masked = pruning[normalization]["masked"]
+    start = (
+        f"With {NORMALIZATIONS[normalization].label}, the accuracy is "
+        f"{percent(pruning[normalization]['unmasked'])} % before masking."
+    )
 
     def left(ratio: str) -> dict[str, float]:
         return {criterion: means[ratio]["mean"] for criterion, means in masked.items()}
@@ -213,41 +235,49 @@ def masking_sentence(pruning: dict, normalization: str, kind: str) -> str:
         return max(left(ratio).values()) - min(left(ratio).values())
 
     def at(ratio: str) -> str:
-        return f"after masking {100 * float(ratio):.3g} %"
+        return f"after masking {100 * float(ratio):.3g} % of the filters"
 
     ratio = max(masked["l1"], key=spread)
     if not spread(ratio):
-        return f"{start}{percent(masked['l1'][ratio])} % by every criterion {at(ratio)}"
+        return f"{start} It is {percent(masked['l1'][ratio])} % by every criterion {at(ratio)}."
     worst, best = (pick(left(ratio), key=left(ratio).__getitem__) for pick in (min, max))
     said = (
-        f"{start}between {percent(masked[worst][ratio])} % ({pair_label(worst)}) and "
-        f"{percent(masked[best][ratio])} % ({pair_label(best)}) {at(ratio)}"
+        f"{start} Criteria differ most {at(ratio)}, where the accuracy is between "
+        f"{percent(masked[worst][ratio])} % ({pair_label(worst)}) and "
+        f"{percent(masked[best][ratio])} % ({pair_label(best)})."
     )
     largest = max(masked["l1"], key=float)
     if spread(largest):
         return said
-    return f"{said}, and by every criterion {percent(masked['l1'][largest])} % {at(largest)}"
+    return f"{said} It is {percent(masked['l1'][largest])} % by every criterion {at(largest)}."
 
 
-def _masking_table(pruning: dict, kind: str, title: str) -> str:
+def _masking_table(pruning: dict) -> str:
     rows = []
     for name, series in NORMALIZATIONS.items():
-        masked = pruning[name][kind]
+        masked = pruning[name]["masked"]
         unmasked = percent(pruning[name]["unmasked"])
         rows.append([f"{series.label}, 0 %", *(unmasked for _ in masked)])
         for ratio in masked["l1"]:
             left = (percent(means[ratio]) for means in masked.values())
             rows.append([f"{series.label}, {100 * float(ratio):.3g} %", *left])
-    head = ["share masked", *map(pair_label, pruning["batch_norm"][kind])]
-    return table(head, rows, f"{title}: test accuracy after masking, %")
+    head = ["network, filters masked", *map(pair_label, pruning["batch_norm"]["masked"])]
+    return table(head, rows, "Test accuracy in % after masking by each criterion")
 
 
 def filters(results: dict) -> str:
     layers = results["histograms"]
     return paragraphs(
-        "Weights of some convolutions of the batch norm network (bars) and the fitted Gaussian of "
-        "mean 0 (dashed). The pruning paper assumes that weights are Gaussian."
-    ) + figure(histogram_plots(layers), histograms_sentence(layers), (), "three")
+        "The pruning paper assumes that the weights of a convolution are Gaussian. We compared the "
+        "weights of some convolutions of the network with batch norm with the fitted Gaussian of "
+        f"mean 0. {histograms_sentence(layers)}"
+    ) + figure(
+        histogram_plots(layers),
+        "Histograms of the weights (bars) and density of the fitted Gaussian (dashed). Below each "
+        "panel, σ is the standard deviation of the Gaussian, KS the distance and n the number of "
+        "weights.",
+        columns="three",
+    )
 
 
 def histogram_plots(layers: Sequence[dict], *, name: str = "histogram") -> list[str]:
@@ -275,11 +305,12 @@ def histogram_plots(layers: Sequence[dict], *, name: str = "histogram") -> list[
 
 
 def histograms_sentence(layers: Sequence[dict]) -> str:
-    """A sentence on how far the weights are from Gaussian."""
+    """Sentences on how far the weights are from Gaussian."""
     departing = sum(layer["ks"] > 1.358 / layer["weights"] ** 0.5 for layer in layers)
     largest = max(layers, key=lambda layer: layer["ks"])
     return (
-        f"The Kolmogorov-Smirnov distance (KS) to the fitted Gaussian is at most "
-        f"{largest['ks']:.3f} ({largest['layer']}); {departing} of {len(layers)} layers lie "
-        "farther from it than 95 % of Gaussian samples of n weights would (1.36/√n)."
+        "The Kolmogorov-Smirnov distance (KS) is the largest difference between the distribution "
+        f"functions. The distance is at most {largest['ks']:.3f} (layer {largest['layer']}). In "
+        f"{departing} of {len(layers)} layers, the distance exceeds 1.36/√n for n weights, which "
+        "95 % of samples of n Gaussian weights do not exceed."
     )

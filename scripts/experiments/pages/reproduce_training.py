@@ -23,11 +23,20 @@ def accuracy(results: dict) -> str:
     rows = [[f"seed {i}", *map(hundredths, values)] for i, values in enumerate(seeds, 1)]
     rows.append(["mean", *map(percent, final)])
     head = ["", "batch norm, %", "unitized, %", "difference, points"]
+    caption = (
+        "Test accuracy after each epoch, the same accuracy in the later half of training, and the "
+        "mean training loss of each epoch. Each line is the mean over seeds. Dotted lines mark "
+        "drops of the learning rate."
+    )
     return (
-        figure(
-            accuracy_plots(training), accuracy_sentence(results), NORMALIZATIONS.values(), "three"
+        paragraphs(accuracy_sentence(results))
+        + figure(accuracy_plots(training), caption, NORMALIZATIONS.values(), "three")
+        + table(
+            head,
+            rows,
+            "Test accuracy after the last epoch; the difference is unitized batch norm minus "
+            "batch norm, in percentage points",
         )
-        + table(head, rows, "Test accuracy after the last epoch")
         + paragraphs(alpha_sentence(training))
     )
 
@@ -59,38 +68,49 @@ def accuracy_plots(training: dict) -> list[str]:
 
 
 def accuracy_sentence(results: dict) -> str:
-    """A sentence with the accuracies, and with the conclusion from their difference."""
+    """Sentences with the accuracies, and with the conclusion from their difference."""
     training, test = results["training"], results["data"]["test"]
     batch_norm, unitized = (percent(training[name]["accuracy"]) for name in NORMALIZATIONS)
     return (
-        f"Batch norm ends at {batch_norm} % of the test images and unitized batch norm at "
-        f"{unitized} %; paired by seed, unitized minus batch norm is "
-        f"{percent(training['difference'], sign='+')} points: {judge(training['difference'])} "
-        f"(one of the {test:,} test images is {100 / test:.2g} points)."
+        f"After the last epoch, the network with batch norm classifies {batch_norm} % of the test "
+        f"images correctly, and the network with unitized batch norm {unitized} %. The mean "
+        "difference between networks of the same seed, unitized batch norm minus batch norm, is "
+        f"{percent(training['difference'], sign='+')} percentage points. With unitized batch norm, "
+        f"the accuracy is {judge(training['difference'])}. One of the {test:,} test images is "
+        f"{100 / test:.2g} points."
     )
 
 
 def alpha_sentence(training: dict) -> str:
-    """A sentence with the range of α after training."""
+    """Sentences with the range of α after training."""
     alpha = training["unitized"]["alpha"]
-    reach = "inside [0, 1], where the paper's theory holds"
+    reach = "All values are inside [0, 1], where the unitization paper's theory holds."
     if alpha["outside"] > 0:
         reach = (
-            "and the paper's theory asks for [0, 1]: "
-            f"{100 * alpha['outside']:.3g} % of the entries ended outside it"
+            "The unitization paper's theory requires [0, 1], and "
+            f"{100 * alpha['outside']:.3g} % of the values are outside this range."
         )
     low, high = number(alpha["min"], 3), number(alpha["max"], 3)
-    return f"Trained freely, the α of unitized batch norm ended between {low} and {high}, {reach}."
+    return (
+        "Training did not restrict the parameters α of unitized batch norm. After the last epoch, "
+        f"their values are between {low} and {high}. {reach}"
+    )
 
 
 def moments(results: dict) -> str:
     layer, channels = results["moments"]["layer"], results["moments"]["channels"]
     return paragraphs(
-        f"Four moments of the outputs of the {layer} on {results['data']['probe']:,} test images. "
-        f"The line is the median over {channels} channels and all seeds, and the band reaches from "
-        "quartile to quartile. The unitization paper (Figure 2) reports that unitization makes "
-        "skewness and kurtosis steadier."
-    ) + figure(moment_plots(results), moments_sentence(results), NORMALIZATIONS.values())
+        f"After each epoch, we measured four moments of the outputs of the {layer} on "
+        f"{results['data']['probe']:,} test images. The unitization paper (Figure 2) reports that "
+        "unitization makes skewness and kurtosis steadier, which means that they change less from "
+        f"epoch to epoch. {moments_sentence(results)}"
+    ) + figure(
+        moment_plots(results),
+        f"Moments over the epochs. Each line is the median over {channels} channels and all seeds, "
+        "and the band reaches from the lower to the upper quartile. Dotted lines mark drops of the "
+        "learning rate.",
+        NORMALIZATIONS.values(),
+    )
 
 
 def moment_plots(results: dict) -> list[str]:
@@ -112,28 +132,37 @@ def moment_plots(results: dict) -> list[str]:
 
 
 def moments_sentence(results: dict) -> str:
-    """A sentence on how steady skewness and kurtosis are."""
+    """Sentences on how steady skewness and kurtosis are."""
     change = results["moments"]["change"]
 
-    def clause(moment: str) -> str:
+    def said(moment: str) -> str:
         batch_norm, unitized = (mean(change[moment][name]) for name in NORMALIZATIONS)
-        verdict = judge(change[moment]["difference"], more="less steady", less="steadier")
+        verdict = judge(change[moment]["difference"], more="larger", less="smaller")
         return (
-            f"{moment} changes by {batch_norm} under batch norm and {unitized} unitized: {verdict}"
+            f"The mean absolute change of {moment} in an epoch is {batch_norm} with batch norm and "
+            f"{unitized} with unitized batch norm, where the change is {verdict}."
         )
 
     return (
-        "From one epoch to the next, after the first quarter of training, "
-        f"{clause('skewness')}; {clause('kurtosis')}."
+        "We averaged the changes over all epochs after the first quarter of training. "
+        f"{said('skewness')} {said('kurtosis')}"
     )
 
 
 def distances(results: dict) -> str:
     return paragraphs(
-        "The exact earth mover distance, channel by channel, between the outputs of the "
-        f"{results['moments']['layer']} after one epoch and after the next, averaged over "
-        "channels. The unitization paper (Figure 3) reads it as internal covariate shift."
-    ) + figure(distance_plots(results), distances_sentence(results), NORMALIZATIONS.values())
+        "The earth mover distance of two samples is the mean distance between their values after "
+        "the best pairing. For each channel, we computed the exact distance between the outputs of "
+        f"the {results['moments']['layer']} after one epoch and after the next epoch, for the same "
+        "test images, and averaged the distances over channels. The unitization paper (Figure 3) "
+        f"interprets this distance as internal covariate shift. {distances_sentence(results)}"
+    ) + figure(
+        distance_plots(results),
+        "Left: the mean distance over channels and seeds, in the unit of the layer's outputs. "
+        "Right: the learning rate. Both vertical axes are logarithmic, and dotted lines mark drops "
+        "of the learning rate.",
+        NORMALIZATIONS.values(),
+    )
 
 
 def distance_plots(results: dict) -> list[str]:
@@ -157,25 +186,26 @@ def distance_plots(results: dict) -> list[str]:
 
 
 def distances_sentence(results: dict) -> str:
-    """A sentence on whether the distance between epochs falls when the learning rate is divided."""
+    """Sentences on whether the distance between epochs falls if the learning rate is divided."""
     training = results["training"]
     drops = [d for d in training["drops"] if 1 < d <= len(training["learning_rate"])]
     if not drops:
-        return "The learning rate never fell, so nothing shows what the distance follows."
+        return "The learning rate never fell, so no drop shows on what the distance depends."
     rates = training["learning_rate"]
     factor = rates[drops[0] - 2] / rates[drops[0] - 1]
     shares = [_share_left(results["distances"][name], drops[0]) for name in NORMALIZATIONS]
     known = [share for share in shares if share is not None]
     if len(known) < len(shares):
         return "The distances around the first drop of the learning rate are not finite."
-    verdict = "does not fall with the step size under both normalizations alike"
+    verdict = "With one or both normalizations, the distance does not fall by more than a fifth."
     if all(share < 0.8 for share in known):
-        verdict = "follows the step size under both normalizations"
+        verdict = "With both normalizations, the distance falls by more than a fifth."
     batch_norm, unitized = (number(share, 2) for share in known)
     return (
-        f"When the learning rate is first divided by {factor:.3g}, the distance becomes "
-        f"{batch_norm} of what it was under batch norm and {unitized} under unitized batch norm: "
-        f"it {verdict}."
+        f"At its first drop, the learning rate is divided by {factor:.3g}. The distance after the "
+        f"drop is {batch_norm} times the distance before the drop with batch norm, and {unitized} "
+        "times with unitized batch norm. Each number is a ratio of means over seeds and over at "
+        f"most three epochs. {verdict}"
     )
 
 

@@ -79,20 +79,20 @@ def average(values: Iterable[float | None]) -> float | None:
 
 
 def judge(difference: OverSeeds, *, more: str = "higher", less: str = "lower") -> str:
-    """The conclusion, in words, from a paired t test over seeds at the 5 % level."""
+    """The conclusion from a paired t test over seeds at the 5 % level, to be read after "is"."""
     value, stderr, seeds = difference["mean"], difference["stderr"], len(difference["values"])
     if value is None:
-        return "there is nothing to compare"
+        return "unknown, because there is nothing to compare"
     word = more if value > 0 else less
     if not any(difference["values"]):
-        return "no difference at all"
+        return "exactly equal in every seed"
     if stderr is None:
-        return f"{word} in the one seed there is, which may be chance"
+        return f"{word} in the only seed, which may be chance"
     if abs(value) <= stderr:
-        return "within one standard error: no difference seen"
+        return "equal to within one standard error"
     if abs(value) <= student.ppf(0.975, seeds - 1) * stderr:
-        return f"{word}, but not significantly (t test at 5 %, {seeds} seeds)"
-    return f"significantly {word} (t test at 5 %, {seeds} seeds)"
+        return f"{word}, but not significantly (paired t test at the 5 % level, {seeds} seeds)"
+    return f"significantly {word} (paired t test at the 5 % level, {seeds} seeds)"
 
 
 def _power(exponent: int) -> str:
