@@ -101,15 +101,19 @@ def scaled_l1_l2_correlation(
         a = (m₂/m₁² − 1)/dims,   b = (m₄/m₂² − 1)/(4 dims),   c = (m₃/(m₁ m₂) − 1)/(2 dims),
 
     The code replaces b by the exact squared coefficient of variation of a chi variable with 1/(2b)
-    degrees of freedom, and multiplies c by the quotient of this value and b. Therefore, at shape 2
-    and spread 0, the result equals the exact `l1_l2_correlation`. The error of the correlation
-    grows with the kurtosis of the weights and decreases with dims. At spread 0 and shape 0.7, the
-    result is 0.02 too small for 144 dims, and 0.05 too small for 27 dims. If weights are
-    correlated, `effective_dims` replaces dims in b, in c, and in the share c²/(a b) of a. The share
-    c²/(a b) comes from the part of |x| that is linear in x². The remaining part of |x| is assumed
-    to be independent between weights, because its correlations are of higher order in the
-    correlations of Gaussian weights (Mehler). The gradient of the correlation is finite for spreads
-    above 0 and dims above 1.
+    degrees of freedom, and multiplies c by the quotient q(dims) of this value and b. Therefore, at
+    shape 2 and spread 0, the result equals the exact `l1_l2_correlation`. The error of the
+    correlation grows with the kurtosis of the weights and decreases with dims. At spread 0 and
+    shape 0.7, the result is 0.02 too small for 144 dims, and 0.05 too small for 27 dims.
+
+    If weights are correlated, `effective_dims` replaces dims in b, c and q. The share s = c²/(a b)
+    of a comes from the part of |x| that is linear in x². This share is multiplied by 1 +
+    (q(effective_dims)/effective_dims − q(dims)/dims)·dims. The remaining part of |x| is assumed to
+    be independent between weights, because its correlations are of higher order in the correlations
+    of Gaussian weights (Mehler). For Gaussian weights with 4 to 100 effective dims, the result
+    differed from simulated correlations by at most 0.004. A result above 1, which the approximation
+    gives only near dims = 1, is replaced by 1. The gradient of the correlation is finite for
+    spreads above 0 and dims above 1.
 
     Raises:
       ValueError: `dims` or `effective_dims` is a number below 1, `spread` is a negative number, or
@@ -129,7 +133,8 @@ def scaled_l1_l2_correlation(
     positive_number(shape, "shape")
     first, second, both = _noises(shape, dims, effective)
     square = spread**2
-    return (square + both) / jnp.sqrt((square + first) * (square + second))
+    found = (square + both) / jnp.sqrt((square + first) * (square + second))
+    return jnp.minimum(found, 1)
 
 
 def normal_spearman(correlation: Parameter, num_filters: Parameter) -> Float[Array, "..."]:
@@ -196,11 +201,20 @@ def _noises(
     """The numbers a, b and c of `scaled_l1_l2_correlation`."""
     m1, m2, m3, m4 = (amoroso_moment(0.0, 1.0, 1 / shape, shape, k) for k in (1, 2, 3, 4))
     one, two, mixed = m2 / m1**2 - 1, m4 / m2**2 - 1, m3 / (m1 * m2) - 1
+    second, factor = _of_norm(two, effective_dims)
+    _, alone = _of_norm(two, dims)
     linear = mixed**2 / (one * two)
-    first = one / dims * (1 + linear * (dims / effective_dims - 1))
-    # The squared coefficient of variation of l2² is 2/`degrees`, as for a chi-squared variable with
-    # this number of degrees of freedom.
-    degrees = 2 * effective_dims / two
+    first = one / dims * (1 + linear * (factor * dims / effective_dims - alone))
+    return first, second, mixed / (2 * effective_dims) * factor
+
+
+def _of_norm(two: Parameter, dims: Parameter) -> tuple[Array, Array]:
+    """The squared coefficient of variation of l2, and its quotient by `two`/(4 dims).
+
+    The squared coefficient of variation of l2² is `two`/dims, as for a chi-squared variable with
+    2 dims/`two` degrees of freedom.
+    """
+    degrees = 2 * dims / two
     defect = chi_defect(degrees)
-    second = 2 * defect / (degrees - 2 * defect)
-    return first, second, mixed / effective_dims * degrees * second
+    exact = 2 * defect / (degrees - 2 * defect)
+    return exact, 2 * degrees * exact

@@ -110,6 +110,34 @@ def test_ranks_of_correlated_filters_follow_from_their_effective_dimension():
     assert abs(found - expected(effective)) < 0.005 < abs(found - expected(144)) / 2
 
 
+@pytest.mark.parametrize(("dims", "power"), [(144, 0.5), (144, 1.0), (27, 1.0), (27, 2.0)])
+def test_correlated_weights_have_the_correlation_of_draws(dims, power):
+    """The spectrum of the covariance falls as 1/k^power, which leaves 94, 24, 12 and 4 dims."""
+    rng = np.random.default_rng(2)
+    rotation = np.linalg.qr(rng.standard_normal((dims, dims)))[0]
+    root = rotation * (1 + np.arange(dims)) ** (-power / 2)
+    root /= np.linalg.norm(root, axis=1, keepdims=True)
+    v = rng.standard_normal((8000, dims)) @ root.T
+    found = np.corrcoef(np.log(np.abs(v).sum(1)), np.log(np.square(v).sum(1)))[0, 1]
+    effective = dims**2 / np.sum((root @ root.T) ** 2)
+    expected = scaled_l1_l2_correlation(dims, effective_dims=effective)
+    assert abs(float(expected) - found) < 0.003
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_no_correlation_exceeds_one(dtype):
+    """A correlation above 1 would have no rank correlation."""
+    shape, dims, share, spread = np.meshgrid(
+        [0.3, 1, 2, 8, 100], [1, 2, 27, 4608], [0, 0.01, 0.5, 1], [0, 1e-3, 0.1, 100]
+    )
+    shape, dims, share, spread = (jnp.asarray(a, dtype) for a in (shape, dims, share, spread))
+    found = scaled_l1_l2_correlation(
+        dims, shape=shape, spread=spread, effective_dims=1 + share * (dims - 1)
+    )
+    assert 0 < found.min() <= found.max() <= 1
+    assert np.isfinite(normal_spearman(found, 64)).all()
+
+
 def test_normal_pairs_by_hand_and_scipy():
     np.testing.assert_allclose(normal_spearman(0.4, 2), 2 / np.pi * np.arcsin(0.4), rtol=1e-12)
     np.testing.assert_allclose(normal_spearman(-0.4, 9), -normal_spearman(0.4, 9), rtol=1e-12)

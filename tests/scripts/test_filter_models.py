@@ -99,9 +99,13 @@ def noises(shape, dims, effective):
     a = (m2 / m1**2 - 1) / dims
     b, c = (m4 / m2**2 - 1) / 4, (m3 / (m1 * m2) - 1) / 2
     share = c**2 / (a * dims * b)
-    k = effective / (2 * b)
-    exact = k / (2 * np.exp(2 * (gammaln((k + 1) / 2) - gammaln(k / 2)))) - 1
-    return a * (1 - share + share * dims / effective), exact, c / b * exact
+
+    def exact(n):
+        k = n / (2 * b)
+        return k / (2 * np.exp(2 * (gammaln((k + 1) / 2) - gammaln(k / 2)))) - 1
+
+    more = (exact(effective) - exact(dims)) * dims / b
+    return a * (1 + share * more), exact(effective), c / b * exact(effective)
 
 
 def test_layers_have_the_measurements_of_scipy_and_the_predictions_of_fitted_models(monkeypatch):
