@@ -85,7 +85,7 @@ def test_the_page_shows_what_was_found(run):
 
 def test_the_error_of_means_is_said_for_more_than_one_seed():
     of_none = {"findings": {"accuracy": [], "drops": [], "movement": []}}
-    for seeds, said in ((1, []), (2, ["± is one standard error over 2 seeds."])):
+    for seeds, said in ((1, []), (2, ["A number after ± is one standard error over 2 seeds."])):
         assert list(shift_page.sentences(of_none | {"settings": {"seeds": seeds}})) == said
 
 

@@ -11,6 +11,7 @@ from scipy import stats
 
 from experiments.pages import shift as shift_page
 from experiments.pages.series import NORMALIZATIONS
+from tests.support.drawn_panels import NBSP
 from tests.support.made_up_results import SHIFT_EPOCHS as EPOCHS, made_up_shift
 
 
@@ -157,15 +158,16 @@ def test_panels_show_every_kind_of_statistics_and_its_floor(results, monkeypatch
 def test_the_page_says_what_was_run_and_that_the_floor_is_noise(results):
     text = shift_page.render(results)
     assert "1,437 training images" in text
-    assert "8 epochs and 3 seeds. A note." in text
+    assert "8 epochs and 3 seeds." in text
+    assert "Note on the data: A note." in text
     assert "for 360 test images" in text  # the data set has fewer images than the requested 400
     assert "the distance with frozen weights" in text
     assert ">nan" not in text
     assert text.count("<table") == 5
     # the summary is only about networks whose learning rate drops
-    summary = shift_page._summary(results)
-    assert "rate with drops" in summary
-    assert "constant rate" not in summary
+    cards = shift_page._summary(results).split("<dl")[1].split("</dl>")[0]
+    assert "rate with drops" in cards
+    assert "constant rate" not in cards
 
 
 def test_each_drop_has_a_row_of_its_own_ratios(results):
@@ -185,7 +187,7 @@ def test_each_drop_has_a_row_of_its_own_ratios(results):
 
 
 def test_a_sentence_of_each_drop_is_of_the_whole_set_and_rates_are_those_of_phases(results):
-    drops = [line for line in shift_page.sentences(results) if "drop before epoch" in line]
+    drops = [line for line in shift_page.sentences(results) if "distance between epochs" in line]
     whole = [d for d in results["findings"]["drops"] if d["kind"] == "whole set"]
     assert [shift_page._measured(d["ratio"]) in line for d, line in zip(whole, drops, strict=True)]
     rates = [0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.004, 0.002]
@@ -193,3 +195,30 @@ def test_a_sentence_of_each_drop_is_of_the_whole_set_and_rates_are_those_of_phas
     phases = dict.fromkeys(tuple(r["phase"]) for r in results["findings"]["per_rate"])
     shown = re.findall(r"rate ([0-9.]+)", page.split("<table")[1].split("</tr>")[0])
     assert list(map(float, shown)) == [rates[first] for first, _ in phases]
+
+
+def test_the_page_counts_the_significant_changes_of_moments(results):
+    """Only tests with Holm's correction count, and only at the 5 % level."""
+    known = [(0.04, 2.0), (0.049, -1.0), (0.01, 0.5), (0.06, -3.0)]
+    records = [{"holm": p, "difference": {"mean": mean}} for p, mean in known]
+    records.append({"difference": {"mean": -4.0}})
+    found = results["findings"] | {"movement": records}
+    *_, said = shift_page._done(results | {"findings": found})
+    assert "significantly larger in 2 of 4 comparisons and significantly smaller in 1 (" in said
+    assert "Holm's correction for 4 tests" in said
+    alone = made_up_shift(seeds=1)
+    assert not any("significantly" in sentence for sentence in shift_page._done(alone))
+
+
+def test_the_factors_of_drops_are_those_of_the_whole_set_and_of_dropping_rates(results):
+    whole = {"kind": "whole set", "order": "ReLU first", "schedule": "drops"}
+    drops = [
+        whole | {"ratio": {"mean": 0.5, "stderr": 0.125}},
+        whole | {"ratio": {"mean": 0.25, "stderr": 0.0625}},
+        whole | {"ratio": {"mean": 0.4, "stderr": 0.01}},
+        whole | {"kind": "batch", "ratio": {"mean": 9.0, "stderr": 0.01}},
+        whole | {"schedule": "constant", "ratio": {"mean": 0.1, "stderr": 0.01}},
+    ]
+    found = results["findings"] | {"drops": drops}
+    _, said, _ = shift_page._done(results | {"findings": found})
+    assert "is between 0.250 ± 0.062 and 0.50 ± 0.12 times" in said.replace(NBSP, " ")

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from scipy import stats
 
 import pruning
+from experiments.measures.analysis import LEVEL
 from experiments.measures.networks import OverSeeds, mean
 from experiments.measures.shift import FREE
 from experiments.pages import page, plots
@@ -28,10 +29,15 @@ KINDS = {
 # Means are over this number of epochs before a drop of the learning rate, and after the drop.
 NEAR = 3
 AT_DROPS = (
-    f"The mean distance in the {NEAR} epochs after a drop of the learning rate, divided by the "
-    f"mean distance in the {NEAR} epochs before the drop"
+    f"Mean distance in the {NEAR} epochs after a drop of the learning rate, divided by the mean "
+    f"distance in the {NEAR} epochs before the drop. In a row with a constant rate, the rate does "
+    "not drop, and the epochs are the same."
 )
-FROZEN = "The distance with frozen weights, divided by the distance in an epoch of training"
+FROZEN = (
+    "Distance with frozen weights, divided by the distance in an epoch of training, in the second "
+    "half of each period of constant rate. If the value is near 1 or above 1, the change of the "
+    "statistics hides the shift."
+)
 
 Runs = Sequence[dict[str, Any]]
 
@@ -188,24 +194,28 @@ def sentences(results: dict) -> Iterator[str]:
     found = results["findings"]
     seeds = results["settings"]["seeds"]
     for group in found["accuracy"]:
-        yield f"Test accuracy, {_group(group)}: {percent(group['accuracy'])} %."
+        yield (
+            f"The test accuracy of the network “{_group(group)}” is "
+            f"{percent(group['accuracy'])} % after the last epoch."
+        )
     for drop in select(found["drops"], kind="whole set"):
         yield (
-            f"At the learning rate's drop before epoch {drop['epoch']}, {_group(drop)}, the exact "
-            f"distance between epochs is multiplied by {_measured(drop['ratio'])}."
+            f"In the network “{_group(drop)}”, the exact distance between epochs in the {NEAR} "
+            f"epochs from epoch {drop['epoch']} on is {_measured(drop['ratio'])} times the "
+            f"distance in the {NEAR} epochs before."
         )
     for record in found["movement"]:
         if record["kind"] == "whole set":
             yield (
-                f"{record['moment'].capitalize()} of the 8 units moves by "
-                f"{_measured(record['batch_norm'])} an epoch under batch norm and by "
-                f"{_measured(record['unitized'])} under unitized batch norm "
-                f"({record['order']}, {_schedule(record)}, after epoch {found['settled']}); the "
-                f"difference, paired by seed, is {_measured(record['difference'])}"
+                f"The mean absolute change of {record['moment']} in an epoch after epoch "
+                f"{found['settled']} is {_measured(record['batch_norm'])} with batch norm and "
+                f"{_measured(record['unitized'])} with unitized batch norm, for the 8 units of "
+                f"networks with “{record['order']}, {_schedule(record)}”. The mean difference "
+                f"between networks of the same seed is {_measured(record['difference'])}"
                 f"{_tested(record)}."
             )
     if seeds > 1:
-        yield f"± is one standard error over {seeds} seeds."
+        yield f"A number after ± is one standard error over {seeds} seeds."
 
 
 def _group(record: dict) -> str:
@@ -224,7 +234,10 @@ def _measured(result: OverSeeds) -> str:
 def _tested(record: dict) -> str:
     if record["p"] is None:
         return " (one seed: no test)"
-    return f" (t test: p = {number(record['p'], 2)}, by Holm {number(record['holm'], 2)})"
+    return (
+        f" (paired t test: p = {number(record['p'], 2)}, "
+        f"after Holm's correction p = {number(record['holm'], 2)})"
+    )
 
 
 def render(results: dict) -> str:
@@ -237,7 +250,7 @@ def render(results: dict) -> str:
         summary=_summary(results),
         sections=[
             ("shift", "Shift (Figure 3)", _shift(results)),
-            ("rate", "Shift for each unit of learning rate", _rate(results)),
+            ("rate", "Shift divided by learning rate", _rate(results)),
             ("moments", "Moments of eight units (Figure 2)", _moments(results)),
         ],
         made=page.provenance(results, results["settings"] | {"time": duration(results["seconds"])}),
@@ -252,18 +265,63 @@ def _summary(results: dict) -> str:
         if drop["schedule"] == "drops"
     ]
     items.append(("Time", duration(results["seconds"]), f"{device}, since the last start"))
-    return cards(items) + paragraphs(_note(results)) + reference("Unitization")
-
-
-def _note(results: dict) -> str:
-    data, settings = results["data"], results["settings"]
     return (
-        f"Data: {data['name']}, {data['train']:,} training images. The paper's Figure 2 has "
-        f"200 epochs on MNIST, its Figure 3 ResNet-110s on CIFAR; this run has the network of "
-        f"Figure 2, "
-        f"{settings['epochs']} epochs and {settings['seeds']} seeds. {data['note']} Distances are "
-        f"exact, of the joint outputs for {min(settings['exact'], data['probe'])} test images, "
-        "from one epoch to the next, in the unit of the outputs, mean over two layers."
+        paragraphs(*_done(results))
+        + cards(items)
+        + paragraphs(*_terms(results))
+        + reference("Unitization")
+    )
+
+
+def _done(results: dict) -> Iterator[str]:
+    """Yield what was trained and measured, and what the tests of moments found."""
+    data, settings, drops = results["data"], results["settings"], results["findings"]["drops"]
+    yield (
+        "We trained the dense network of the unitization paper's Figure 2, which has ten layers of "
+        f"100 units and one layer of 8 units, on {data['name']} with batch norm and with unitized "
+        "batch norm. After every epoch, we measured the shift of the outputs of two layers and the "
+        "moments of the last layer's outputs. The shift is the exact earth mover distance between "
+        "the outputs before and after the epoch."
+    )
+    ratios = [d["ratio"] for d in select(drops, kind="whole set", schedule="drops")]
+    if ratios:
+        low, high = (pick(ratios, key=lambda r: r["mean"]) for pick in (min, max))
+        yield (
+            "After a drop of the learning rate, the shift that the weights alone cause is between "
+            f"{_measured(low)} and {_measured(high)} times the shift before the drop. The cards "
+            f"show this factor for networks “{drops[0]['order']}”."
+        )
+    tested = [r for r in results["findings"]["movement"] if r.get("holm") is not None]
+    if tested:
+        signs = [r["difference"]["mean"] > 0 for r in tested if r["holm"] < LEVEL]
+        yield (
+            "We also compared the mean change of skewness or kurtosis in an epoch between the two "
+            "normalizations. With unitized batch norm, the change is significantly larger in "
+            f"{sum(signs)} of {len(tested)} comparisons and significantly smaller in "
+            f"{len(signs) - sum(signs)} (paired t test over {settings['seeds']} seeds at the "
+            f"{100 * LEVEL:.0f} % level, with Holm's correction for {len(tested)} tests)."
+        )
+
+
+def _terms(results: dict) -> Iterator[str]:
+    """Yield the terms of the page, and how the run differs from the paper."""
+    data, settings = results["data"], results["settings"]
+    seeds = settings["seeds"]
+    yield (
+        "In a network “norm first”, a layer normalizes before ReLU, and in a network “ReLU first”, "
+        "a layer normalizes after ReLU. “Rate with drops” means that the learning rate is divided "
+        "at the epochs of the tables, and “constant rate” that it stays the same. A distance has "
+        "the unit of the outputs, is between the joint outputs for "
+        f"{min(settings['exact'], data['probe'])} test images, and is averaged over two layers."
+        + f" A number after ± is one standard error over {seeds} seeds."
+        * (seeds > 1)
+    )
+    yield (
+        f"The run has {data['train']:,} training images, {settings['epochs']} epochs and {seeds} "
+        "seeds. The paper's Figure 2 has 200 epochs on MNIST. Its Figure 3 has ResNet-110s on "
+        "CIFAR, but here both figures have the network of Figure 2."
+        + f" Note on the data: {data['note']}"
+        * bool(data["note"])
     )
 
 
@@ -279,32 +337,39 @@ def _shift(results: dict) -> str:
         rows.append([group, str(epoch), *(_measured(by_kind[k]["ratio"]) for k in KINDS)])
     return (
         paragraphs(
-            "The measured shift depends on the statistics that normalize the outputs. With "
-            "statistics of the whole training set the distance comes from the weights alone. "
-            "Running averages also follow the last ten batches, and the statistics of a batch "
-            "also depend on its other images. The dashed line is the distance with frozen "
-            "weights: with these two kinds of statistics, a shift below this line cannot be seen."
+            "The measured shift depends on the statistics that normalize the outputs. Statistics "
+            "of the whole training set change only with the weights, so the weights alone cause "
+            "the distance. Running averages also change with the last ten batches, and the "
+            "statistics of a batch also change with its other images. For these two kinds of "
+            "statistics, we also measured the distance with frozen weights, which changed "
+            "statistics alone cause. A shift below this distance cannot be seen."
         )
         + figure(
             _shift_panels(results),
-            "Exact distance between epochs on a logarithmic scale, mean over two layers and all "
-            "seeds" + _band(results) + " Dashed: the same with frozen weights. The learning rate "
-            "drops at the dotted lines.",
+            "Each line is the exact distance between epochs on a logarithmic scale, as the mean "
+            "over two layers and all seeds" + _band(results) + " A dashed line is the distance "
+            "with frozen weights. Dotted lines mark drops of the learning rate. Each panel has one "
+            "network.",
             KINDS.values(),
             "two",
         )
         + table(head, rows, AT_DROPS)
         + table(*_floor_rows(found), FROZEN)
-        + figure(
-            _bound_panels(results),
-            "The line is the exact distance. The band reaches from the lower bound, the distance "
-            "of the means, to the upper bound, the mean displacement of an output; statistics of "
-            "the whole set, means over two layers and all seeds. The dashed line is the distance "
-            "between two halves of the same outputs: the distance of unpaired samples of this "
-            "size without any shift.",
-            NORMALIZATIONS.values(),
-            "two",
-        )
+        + _bounds(results)
+    )
+
+
+def _bounds(results: dict) -> str:
+    return figure(
+        _bound_panels(results),
+        "The line is the exact distance with statistics of the whole training set. The band "
+        "reaches from a lower bound, which is the distance of the mean outputs, to an upper bound, "
+        "which is the mean distance of the two outputs for the same image. The dashed line is the "
+        "distance between two halves of the outputs after an epoch, which is above 0 without any "
+        "shift because the halves are different samples. All values are means over two layers and "
+        "all seeds.",
+        NORMALIZATIONS.values(),
+        "two",
     )
 
 
@@ -337,10 +402,10 @@ def _rate(results: dict) -> str:
         for group in dict.fromkeys(map(_group, found))
     ]
     return paragraphs(
-        "If the shift came only from the size of the steps, its ratio to the learning rate would "
-        "be the same at every rate. The ratio is measured over the second half of each period of "
-        "constant rate, with statistics of the whole set."
-    ) + table(head, rows, "Exact distance between epochs divided by the learning rate")
+        "If the shift were proportional to the learning rate, the shift divided by the learning "
+        "rate would be the same at every rate. We measured the shift in the second half of each "
+        "period of constant rate, with statistics of the whole training set."
+    ) + table(head, rows, "Exact distance between epochs, divided by the learning rate")
 
 
 def _band(results: dict) -> str:
@@ -402,7 +467,7 @@ def _moments(results: dict) -> str:
     found, order = results["findings"], results["runs"][0]["order"]
     labels = [series.label for series in NORMALIZATIONS.values()]
     head = ["moment", "network", "statistics", *labels]
-    head += ["difference", "p", "p by Holm", *(f"{label}, frozen weights" for label in labels)]
+    head += ["difference", "p", "p, Holm", *(f"{label}, frozen weights" for label in labels)]
     rows = [
         [
             MOMENTS[r["moment"]],
@@ -417,14 +482,19 @@ def _moments(results: dict) -> str:
         for r in found["movement"]
     ]
     text = (
-        f"One line for each of the eight units of the last normalization, {order}, for the first "
-        "seed, with statistics of the whole training set. The mean has the unit of the outputs, "
-        "the variance its square; skewness and kurtosis have no unit. The learning rate drops at "
-        "the dotted lines."
+        "Each line is a moment of one of the eight units of the last normalization in the network "
+        f"of the first seed ({order}), with statistics of the whole training set. The mean has the "
+        "unit of the outputs, and the variance has the square of this unit. Skewness and kurtosis "
+        "have no unit. Dotted lines mark drops of the learning rate."
     )
-    return table(
-        head, rows, "Mean change of a moment in an epoch; the difference is paired by seed"
-    ) + figure(_moment_panels(results), text, UNITS, "two")
+    caption = (
+        "Mean absolute change of a moment in an epoch, over the eight units and all epochs after "
+        f"epoch {results['findings']['settled']}. The difference is unitized batch norm minus "
+        "batch norm, the value p is from a t test of the difference, paired by seed, and “p, Holm” "
+        "has Holm's correction for all tests with statistics of the whole training set. The last "
+        "two columns have the change with frozen weights."
+    )
+    return table(head, rows, caption) + figure(_moment_panels(results), text, UNITS, "two")
 
 
 def _moment_panels(results: dict) -> list[str]:
