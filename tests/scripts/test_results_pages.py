@@ -127,4 +127,7 @@ def test_every_page_has_a_title_of_its_own_and_says_what_criteria_it_names():
     alike = {title for title in titles if titles.count(title) > 1}
     assert all("Pruned networks" in title for title in alike)
     for name in ("report", "resnet20", "prune/digits", "settings", "repair"):
-        assert "Fermat is its distance to the geometric median of all filters; GM" in pages[name]
+        assert (
+            "Fermat is the distance between the filter and the geometric median of all filters"
+            in pages[name]
+        )

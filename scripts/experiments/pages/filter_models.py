@@ -17,12 +17,27 @@ SHOWN = {
     "three": Series("with the effective dimension", SERIES[0], "o"),
 }
 HEAD = ("layer", "filters", "dims", "shape", "spread", "effective dims", "measured")
-LEGEND = (
-    "Spearman's ρ of l1 and l2. The measured value has the 95 % interval of resampled filters, "
-    "and a predicted value has the 95 % interval of layers of the model. The shape is that of the "
-    "generalized Gaussian distribution of weights divided by the size of their filter, 2 for a "
-    "Gaussian. The spread is the standard deviation of the logarithm of the filters' scales."
+COLUMNS = (
+    "The tables show Spearman's ρ between the l1 and l2 norms of the filters in a layer, with 95 % "
+    "intervals in parentheses. The interval of a measured ρ comes from resampled filters. The "
+    "interval of a predicted ρ contains the ρ of 95 % of the layers that are drawn from the model.",
+    "A model has up to three fitted numbers. The shape is that of the generalized Gaussian "
+    "distribution of the weights, each divided by the scale of its filter. Gaussian weights have "
+    "shape 2. The spread is the standard deviation of the logarithm of the filters' scales. The "
+    "effective dimension is a number of independent weights: filters with this number of weights "
+    "would have directions that differ as much. The last column replaces the model by the measured "
+    "correlation of log l1 and log l2, so it shows the smallest error that a model can reach.",
 )
+DIFFERENCES = (
+    "Two criteria that prune different filters may lead to different accuracies. From a model of "
+    "Gaussian filters, we predicted the share of the pruned filters that two criteria do not have "
+    "in common, for 64 filters of 576 weights of which half are pruned. We then correlated this "
+    "share with the measured difference in accuracy, for all pairs of criteria in all networks.",
+    "The table shows Pearson's correlation, its square (“explained”), and the largest share of the "
+    "variance that any function of the pair of criteria could explain (“by the pair”). The p-value "
+    "comes from permutations of the pairs within each network.",
+)
+LEVEL = 0.05  # of a test for each row of the table of accuracies
 
 
 def render(results: dict[str, Any]) -> str:
@@ -31,12 +46,16 @@ def render(results: dict[str, Any]) -> str:
         results,
         title="Models of trained filters",
         about="the pruning paper",
-        heading="Do three numbers of a layer say how alike l1 and l2 rank its filters?",
+        heading="Can three numbers of a layer predict how similarly l1 and l2 rank its filters?",
         summary=paragraphs(*findings(results)) + criteria_defined() + reference("CWDA"),
         sections=[
-            ("figure", "Predicted against measured", _figure(networks)),
+            ("figure", "Predicted and measured", _figure(networks) + _errors(networks)),
             *(
-                (f"network-{i}", name, paragraphs(LEGEND) + _layers(found["layers"]))
+                (
+                    f"network-{i}",
+                    name,
+                    paragraphs(*(() if i else COLUMNS)) + _layers(found["layers"]),
+                )
                 for i, (name, found) in enumerate(networks.items())
             ),
             ("accuracies", "From overlaps to accuracies", _accuracies(results["accuracies"])),
@@ -48,19 +67,38 @@ def render(results: dict[str, Any]) -> str:
 def findings(results: dict[str, Any]) -> Iterator[str]:
     """Yield the conclusions from `results`, as sentences."""
     for name, found in results["networks"].items():
-        parts = [
-            f"{MODELS[model]} {row['error']:.3f} ± {row['stderr']:.3f} "
-            f"({row['within']} of {row['layers']} layers within their interval)"
-            for model, row in found["models"].items()
-        ]
-        yield f"{name}: the mean error of Spearman's ρ of l1 and l2 is, for {'; '.join(parts)}."
-    for name, row in results["accuracies"].items():
+        errors = {model: f"{row['error']:.3f}" for model, row in found["models"].items()}
         yield (
-            f"{_title(name)}: expected overlaps explain {row['explained']:.0%} of the variance of "
-            f"differences between two criteria (correlation {row['correlation']:.2f}, permutation "
-            f"p {row['p_value']:.3f}); a function of the pair of criteria could explain at most "
-            f"{row['by_pair']:.0%}."
+            f"{name}: we predicted Spearman's ρ between the l1 and l2 norms of the filters in a "
+            f"layer. The mean absolute error over {len(found['layers'])} layers is "
+            f"{errors['gaussian']} for a model of Gaussian filters, {errors['two']} if the shape "
+            f"and the spread of the weights are fitted, and {errors['three']} if the effective "
+            f"dimension is fitted, too. The smallest error that a model can reach is "
+            f"{errors['logs']}."
         )
+    blocks = results["accuracies"].values()
+    explained = sorted(row["explained"] for row in blocks)
+    yield (
+        "We also predicted which share of the pruned filters two criteria do not have in common. "
+        f"This share explains {explained[0]:.0%} to {explained[-1]:.0%} of the variance of the "
+        "accuracy differences between criteria. The correlation is significant in "
+        f"{sum(row['p_value'] < LEVEL for row in blocks)} of {len(explained)} sets of networks "
+        f"(permutation tests at {LEVEL:.0%}, without correction for the number of tests)."
+    )
+
+
+def _errors(networks: dict[str, Any]) -> str:
+    rows = [
+        [
+            f"{name}, {MODELS[model]}",
+            f"{row['error']:.3f} ± {row['stderr']:.3f}",
+            f"{row['within']} of {row['layers']}",
+        ]
+        for name, found in networks.items()
+        for model, row in found["models"].items()
+    ]
+    head = ("network, model", "mean absolute error", "layers within the interval of the model")
+    return table(head, rows, "Errors of the predicted ρ ± standard errors over layers")
 
 
 def _figure(networks: dict[str, Any]) -> str:
@@ -76,8 +114,8 @@ def _figure(networks: dict[str, Any]) -> str:
     titles = {name: f"{name}: measured" for name in networks}
     return figure(
         panels(paint, titles, name="models", xlabel="predicted"),
-        "Spearman's ρ of l1 and l2, one point for each layer and model. On the dashed line a "
-        "prediction is exact.",
+        "Spearman's ρ between the l1 and l2 norms of the filters in a layer. Each mark is a layer "
+        "and a model. On the dashed line, the predicted ρ equals the measured ρ.",
         SHOWN.values(),
     )
 
@@ -99,7 +137,7 @@ def _layers(layers: dict[str, Any]) -> str:
         ]
         for name, row in layers.items()
     ]
-    return table([*HEAD, *MODELS.values()], rows, "Layers")
+    return table([*HEAD, *MODELS.values()], rows, "Spearman's ρ of l1 and l2 in each layer")
 
 
 def _accuracies(blocks: dict[str, Any]) -> str:
@@ -116,13 +154,8 @@ def _accuracies(blocks: dict[str, Any]) -> str:
         for name, row in blocks.items()
     ]
     head = ("accuracies", "networks", "mean difference, points", "correlation", "explained")
-    text = (
-        "Two criteria that prune different filters should differ more in accuracy. The figure "
-        "compares the absolute difference of accuracy of each pair of criteria with the share of "
-        "filters on which Gaussian rankings of 64 filters of 576 weights, half of them pruned, do "
-        "not agree."
-    )
-    return paragraphs(text) + table([*head, "by the pair", "p"], rows, "Differences of accuracies")
+    caption = "Predicted overlap and measured differences in accuracy"
+    return paragraphs(*DIFFERENCES) + table([*head, "by the pair", "p"], rows, caption)
 
 
 def _title(block: str) -> str:

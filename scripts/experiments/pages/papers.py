@@ -63,9 +63,10 @@ def reference(*shorts: str) -> str:
 def criteria_defined() -> str:
     """A paragraph of HTML that defines the four criteria of the pages."""
     return (
-        "<p>A criterion scores the filters of a layer, and the filters with the smallest scores "
-        "are removed first. l1 and l2 are norms of a filter; Fermat is its distance to the "
-        "geometric median of all filters; GM is the sum of its distances to all other filters.</p>"
+        "<p>A criterion gives each filter of a layer a score, and pruning removes the filters with "
+        "the smallest scores. The criteria l1 and l2 are norms of the filter. Fermat is the "
+        "distance between the filter and the geometric median of all filters of the layer. GM is "
+        "the sum of the distances between the filter and all other filters of the layer.</p>"
     )
 
 
