@@ -444,6 +444,12 @@ def added_positions_behind_another_layer(params, x):
     return jnp.tanh(h @ params["b"] + jnp.linspace(0, 1, 5)[None, None]) @ params["c"]
 
 
+def added_positions_behind_sorted_channels(params, x):
+    h = x @ params["a"]
+    first = jnp.sort(h[..., :4]).sum()
+    return jnp.tanh(h + jnp.linspace(0, 1, 8)[None, None]) @ params["b"] + first
+
+
 def with_dropout(params, x):
     kept = jax.random.bernoulli(jax.random.key(0), 0.5, (2, 3, 6))
     return jnp.where(kept, jnp.tanh(x @ params["a"]), 0) @ params["b"]
@@ -457,6 +463,10 @@ NOT_MERGED = {
     "constants must not vary .*; channels of b have different constants in add at": (
         added_positions_behind_another_layer,
         {"a": (4, 6), "b": (6, 5), "c": (5, 2)},
+    ),
+    "constants must not vary .*; channels of a have different constants in add at .*sorted_chan": (
+        added_positions_behind_sorted_channels,
+        {"a": (4, 8), "b": (8, 2)},
     ),
     "constants must not vary .*; channels of a have different constants in random_bits at": (
         with_dropout,

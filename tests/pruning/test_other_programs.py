@@ -255,6 +255,20 @@ def test_what_another_program_needs_is_refused_by_name(name):
         resized(apply, groups, keep)(small, X)
 
 
+@pytest.mark.parametrize("removed", [[6], [1, 6], [0, 1, 5]])
+def test_the_primitive_that_needs_some_removed_channels_is_named(removed):
+    """The program sorts the last four channels of `a`, and its softmax needs the channels of `c`."""
+
+    def apply(p, x):
+        h = x @ p["a"]
+        return jnp.tanh(h) @ p["b"] + jnp.sort(h[:, 4:]).sum() + jax.nn.softmax(h @ p["c"]).sum()
+
+    groups = cut(mlp, PARAMS, X)[0][:1]
+    keep = [~np.isin(np.arange(8), removed)]
+    with pytest.raises(ValueError, match="; its sort needs some of them .*test_other_programs.py"):
+        resized(apply, groups, keep)(remove_channels(PARAMS, groups, keep), X)
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_channels_that_another_program_couples_are_refused(count):
     """A program couples `a` with `c`, whose mask differs from the mask of `a` or is missing."""

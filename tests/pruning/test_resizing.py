@@ -319,6 +319,29 @@ def test_a_custom_rule_may_have_whole_numbers_before_and_behind_what_it_differen
     np.testing.assert_allclose(found["w0"], expected, rtol=1e-10)
 
 
+@pytest.mark.parametrize("kind", ["custom_vjp", "custom_jvp"])
+def test_a_custom_rule_may_be_of_complex_numbers(kind):
+    """The derivative rule differs on purpose: it multiplies by 7, and the function by 2."""
+    doubled = getattr(jax, kind)(lambda z: 2 * z)
+    if kind == "custom_vjp":
+        doubled.defvjp(lambda z: (2 * z, None), lambda _, g: (7 * g,))
+    else:
+        doubled.defjvp(lambda z, t: (2 * z[0], 7 * t[0]))
+
+    def apply(p, x):
+        h = jnp.tanh(x @ p["w0"])
+        return doubled(lax.complex(h, -h)).real @ p["o"]
+
+    groups, keep = coupled_channels(apply, MLP, X), [np.arange(8) % 3 > 0]
+    small = remove_channels(MLP, groups, keep)
+    run = resized(apply, groups, keep)
+    h = np.tanh(X @ small["w0"])
+    np.testing.assert_allclose(run(small, X), 2 * h @ small["o"], rtol=1e-10)
+    found = jax.grad(lambda p: run(p, X).sum())(small)
+    expected = X.T @ (7 * (1 - h**2) * small["o"].sum(1))
+    np.testing.assert_allclose(found["w0"], expected, rtol=1e-10)
+
+
 LOOPS: dict[str, Any] = {  # three steps of z/2 + 1, so that zeros become 1.75
     "fori_loop": lambda z: lax.fori_loop(0, 3, lambda _, z: z / 2 + 1, z),
     "scan": lambda z: lax.scan(lambda z, _: (z / 2 + 1, None), z, length=3)[0],
