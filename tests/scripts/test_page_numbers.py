@@ -391,9 +391,13 @@ def test_the_table_of_seeds_has_the_last_epoch_of_each():
     ]
     accuracy = {**over_seeds([0.6, 0.9]), "median": 0.75}
     said = train.accuracy_sentence({"accuracy": accuracy}).replace(NBSP, " ")
-    assert said == "median 75.00 %, mean 75.00 ± 15.00 %"
+    assert said == (
+        "The test accuracies of the seeds have the median 75.00 % and the mean 75.00 ± 15.00 %."
+    )
     alone = {**over_seeds([0.6]), "median": 0.6}
-    assert train.accuracy_sentence({"accuracy": alone}) == "test accuracy 60.00 % (one seed)"
+    assert (
+        train.accuracy_sentence({"accuracy": alone}) == "The test accuracy is 60.00 % (one seed)."
+    )
 
 
 RECIPE = {"model": "m", "dataset": "digits", "normalization": "batch_norm", "epochs": 3}
@@ -433,34 +437,38 @@ def test_cards_of_a_training_are_of_one_network_or_of_several():
     several["seeds"][1][1]["images_per_second"] = 900.0
     several = train._summary(several).replace(NBSP, " ")
     assert ("Median", "62.50 %") in re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", several)
-    assert "3 networks, ± standard error" in several
+    assert "mean of 3 networks ± one standard error" in several
     assert "233 images/s" in several
-    assert "<p>A note.</p>" in several
+    assert "<p>Note on the data: A note.</p>" in several
+    assert "Note" not in alone
 
 
 def test_the_title_of_a_training_has_its_normalization_and_warm_up():
-    names = {"none": "no normalization", "group_norm": "group norm", "bounded": "bounded"}
+    names = {"none": "no normalization", "group_norm": "group norm"}
+    names |= {"bounded": "unitized batch norm, α in [0, 1]"}
     for normalization, said in (names | {"unitized": "unitized batch norm"}).items():
         assert train._normalization({"normalization": normalization}) == said
     recipe = RECIPE | {"normalization": "none", "warmup": 0.0}
     results = training_results([0.5], recipe=recipe, date="2026-11-21T00:00:00")
     assert "<title>m on digits, no normalization</title>" in train.render(results)
     results["recipe"] = recipe | {"warmup": 0.25}
-    assert "m on digits, rate with warm-up, trained with no normali" in train.render(results)
+    assert "m on digits with warm-up, trained with no normali" in train.render(results)
 
 
 def test_captions_and_settings_of_a_training_are_of_what_was_run():
     alone, several = training_results([0.5]), training_results([0.5, 0.75])
     several |= {"vmapped seeds": 2, "evaluations": [VIEWS, VIEWS]}
     assert "one standard error" not in train._curves(alone)
-    assert "Dotted: the learning rate falls." in train._curves(alone)
+    assert "Dotted lines mark drops of the learning rate." in train._curves(alone)
     constant = training_results([0.5], recipe=RECIPE | {"schedule": "cosine"})
     assert "Dotted" not in train._curves(constant)
-    assert "± is one standard error" not in train._accuracy(alone)
+    assert "several seeds" not in train._accuracy(alone)
     assert "the logits are averaged" not in train._accuracy(alone)
     said = train._accuracy(several)
-    assert "± is one standard error over seeds" in said
-    assert "averaged over the whole image at shorter sides of 224, 256 pixels" in said
+    assert "If one program trains several seeds" in said
+    assert "averaged over the whole image, after" in said
+    assert "resized to shorter sides of 224, 256 pixels" in said
+    assert "Top-5" not in said
     assert "crops" not in said
     for results, seeds in ((alone, "1"), (several, "2, 2 as one program")):
         made = train.render(results).split('id="made"')[-1]

@@ -419,7 +419,7 @@ def test_a_run_leaves_a_page_and_its_numbers(images, tmp_path, monkeypatch, caps
     assert max(map(len, said.splitlines())) < 160
     assert "seeds vmapped" in said
     assert all(f"{seed[-1]['loss']:.4f}" in said for seed in results["seeds"])
-    assert f"median {100 * results['accuracy']['median']:.2f} %" in said
+    assert f"the median {100 * results['accuracy']['median']:.2f} %" in said
     assert list((tmp_path / "profile").rglob("perfetto_trace.json.gz"))
 
 

@@ -15,13 +15,16 @@ from experiments.pages.sentences import duration, number, percent
 from experiments.pages.series import NORMALIZATIONS
 from experiments.training.accuracies import percentages
 
-RUN = Series("mean of the seeds", SERIES[0], "o")
-EVALUATIONS = {"crops": "mirrored corners and middles", "whole": "the whole image"}
+RUN = Series("mean over seeds", SERIES[0], "o")
+EVALUATIONS = {
+    "crops": "crops at the corners and the middle, and their mirror images",
+    "whole": "the whole image",
+}
 
 
 def render(results: dict) -> str:
     recipe = results["recipe"]
-    rising = ", rate with warm-up" if recipe.get("warmup") else ""
+    rising = " with warm-up" if recipe.get("warmup") else ""
     title = f"{recipe['model']} on {recipe['dataset']}{rising}"
     return page.render(
         results,
@@ -46,17 +49,22 @@ def report(results: dict, out: Path) -> None:
 
 def _normalization(recipe: dict) -> str:
     name = recipe["normalization"]
-    if name == "none":
-        return "no normalization"
-    return NORMALIZATIONS[name].label if name in NORMALIZATIONS else name.replace("_", " ")
+    if name in NORMALIZATIONS:
+        return NORMALIZATIONS[name].label
+    if name == "bounded":
+        return "unitized batch norm, α in [0, 1]"
+    return "no normalization" if name == "none" else name.replace("_", " ")
 
 
 def accuracy_sentence(results: dict) -> str:
     """A sentence with the median and the mean of the seeds' test accuracies."""
     accuracy = results["accuracy"]
     if accuracy["stderr"] is None:
-        return f"test accuracy {100 * accuracy['mean']:.2f} % (one seed)"
-    return f"median {100 * accuracy['median']:.2f} %, mean {percent(accuracy)} %"
+        return f"The test accuracy is {100 * accuracy['mean']:.2f} % (one seed)."
+    return (
+        f"The test accuracies of the seeds have the median {100 * accuracy['median']:.2f} % and "
+        f"the mean {percent(accuracy)} %."
+    )
 
 
 def seed_table(results: dict) -> tuple[str, Sequence[str], list[list[str]]]:
@@ -76,7 +84,10 @@ def seed_table(results: dict) -> tuple[str, Sequence[str], list[list[str]]]:
             "images/s": f"{_speed(run):,.0f}",
         }
         rows.append(row | percentages(last, views))
-    title = f"{recipe['model']}, {recipe['normalization']}, {recipe['dataset']}: test images"
+    title = (
+        f"Last epoch of each seed: {recipe['model']} on {recipe['dataset']}, trained with "
+        f"{_normalization(recipe)}"
+    )
     return title, list(rows[0]), [list(row.values()) for row in rows]
 
 
@@ -92,16 +103,30 @@ def _speed(run: Sequence[dict]) -> float:
 def _summary(results: dict) -> str:
     runs, recipe = results["seeds"], results["recipe"]
     accuracy = results["accuracy"]
-    networks = "1 network" if len(runs) == 1 else f"{len(runs)} networks, ± standard error"
+    networks = (
+        "1 network" if len(runs) == 1 else f"mean of {len(runs)} networks ± one standard error"
+    )
     speed = np.mean([_speed(run) for run in runs])
     items = [
         ("Test accuracy", f"{percent(accuracy).replace(' (one seed)', '')} %", networks),
-        ("Speed", f"{speed:,.0f} images/s", "median over epochs, of the training steps alone"),
-        ("Time", duration(results["seconds"]), f"{recipe['epochs']} epochs, since the last start"),
+        ("Speed", f"{speed:,.0f} images/s", "median over epochs, without evaluation"),
+        (
+            "Time",
+            duration(results["seconds"]),
+            f"{recipe['epochs']} epochs, counted from the last start",
+        ),
     ]
     if len(runs) > 1:
-        items.insert(1, ("Median", f"{100 * accuracy['median']:.2f} %", "of the last epochs"))
-    return cards(items) + paragraphs(*filter(None, [results["note"]]))
+        items.insert(
+            1, ("Median test accuracy", f"{100 * accuracy['median']:.2f} %", "of the same networks")
+        )
+    count = "one network" if len(runs) == 1 else f"{len(runs)} networks with different seeds"
+    done = (
+        f"We trained {count} for {recipe['epochs']} epochs. {accuracy_sentence(results)} "
+        "All accuracies are those after the last epoch."
+    )
+    note = f"The data set has the note “{results['note']}”" if results["note"] else ""
+    return paragraphs(done) + cards(items) + paragraphs(*filter(None, [note]))
 
 
 def _curves(results: dict) -> str:
@@ -131,22 +156,29 @@ def _curves(results: dict) -> str:
         ),
     ]
     caption = [
-        "There is one value for each epoch. The loss is averaged over the steps of the epoch, and "
-        "the accuracy is over all test images.",
-        "Dotted: the learning rate falls." if len(drops) else "",
-        "The band is one standard error about the mean." if len(runs) > 1 else "",
+        "Left: the mean training loss over the steps of each epoch, on a logarithmic scale. "
+        "Right: the accuracy on all test images after each epoch.",
+        "Dotted lines mark drops of the learning rate." if len(drops) else "",
+        "The band is one standard error about the mean over seeds." if len(runs) > 1 else "",
     ]
     return figure(panels, " ".join(filter(None, caption)), [RUN] if len(runs) > 1 else [])
 
 
 def _accuracy(results: dict) -> str:
     title, head, rows = seed_table(results)
-    text = f"{accuracy_sentence(results).capitalize()}. Every test image counts once."
+    text = (
+        "The column “last loss” has the mean training loss in the last epoch, in nats. The column "
+        "“images/s” has the median speed of the training steps over the epochs. Top-1 is the share "
+        "of the test images whose most probable class is right."
+    )
+    if any("top-5" in name for name in head):
+        text += " Top-5 is the share of those whose right class is among the five most probable."
     if len(results["seeds"]) > 1:
-        text += " ± is one standard error over seeds; a speed is that of all vmapped seeds."
+        text += " If one program trains several seeds, its speed counts the images of all of them."
     scales = ", ".join(map(str, results["recipe"]["test_scales"]))
     others = [
-        f"{name}: the logits are averaged over {views} at shorter sides of {scales} pixels."
+        f"For the columns “{name}”, the logits of an image are averaged over {views}, after the "
+        f"image is resized to shorter sides of {scales} pixels."
         for name, views in EVALUATIONS.items()
         if name in results["evaluations"][0]
     ]
