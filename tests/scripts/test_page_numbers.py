@@ -436,11 +436,13 @@ def test_cards_of_a_training_are_of_one_network_or_of_several():
     # The medians of the three seeds are 200, 300 and 200 images per second.
     several["seeds"][1][1]["images_per_second"] = 900.0
     several = train._summary(several).replace(NBSP, " ")
-    assert ("Median", "62.50 %") in re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", several)
+    assert ("Median test accuracy", "62.50 %") in re.findall(
+        "<dt>(.*?)</dt><dd>(.*?)</dd>", several
+    )
     assert "mean of 3 networks ± one standard error" in several
     assert "233 images/s" in several
-    assert "<p>Note on the data: A note.</p>" in several
-    assert "Note" not in alone
+    assert "<p>The data set has the note “A note.”</p>" in several
+    assert "the note" not in alone
 
 
 def test_the_title_of_a_training_has_its_normalization_and_warm_up():

@@ -159,7 +159,7 @@ def test_the_page_says_what_was_run_and_that_the_floor_is_noise(results):
     text = shift_page.render(results)
     assert "1,437 training images" in text
     assert "8 epochs and 3 seeds." in text
-    assert "Note on the data: A note." in text
+    assert "The data set has the note “A note.”" in text
     assert "for 360 test images" in text  # the data set has fewer images than the requested 400
     assert "the distance with frozen weights" in text
     assert ">nan" not in text

@@ -85,7 +85,7 @@ def _about(results: dict) -> Iterable[str]:
         f"The data set {data['name']} has {data['train']:,} training images and {data['test']:,} "
         f"test images of shape {shape}, in {data['classes']} classes. Moments, distances and the "
         f"accuracy after masking are measured on {data['probe']:,} test images."
-        + f" Note on the data: {data['note']}"
+        + f" The data set has the note “{data['note']}”"
         * bool(data["note"])
     )
     spread = (

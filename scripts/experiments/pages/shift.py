@@ -320,7 +320,7 @@ def _terms(results: dict) -> Iterator[str]:
         f"The run has {data['train']:,} training images, {settings['epochs']} epochs and {seeds} "
         "seeds. The paper's Figure 2 has 200 epochs on MNIST. Its Figure 3 has ResNet-110s on "
         "CIFAR, but here both figures have the network of Figure 2."
-        + f" Note on the data: {data['note']}"
+        + f" The data set has the note “{data['note']}”"
         * bool(data["note"])
     )
 
