@@ -191,7 +191,9 @@ def test_the_table_has_a_row_for_each_layer_and_what_was_left_out(committed, cap
     assert f"Spearman of l1 and l2 above 0.9 in {count} of {n} layers" in lines
 
 
-@pytest.mark.parametrize(("alike", "words"), [(8, "nearly the same"), (7, "not remove the same")])
+@pytest.mark.parametrize(
+    ("alike", "words"), [(8, "nearly alike"), (7, "not rank the filters alike")]
+)
 def test_criteria_agree_where_four_fifths_of_the_layers_do(alike, words, committed):
     layers = [
         layer | {"spearman": dict.fromkeys(analysis.PAIRS, 0.95 if i < alike else 0.5)}

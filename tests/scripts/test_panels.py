@@ -249,23 +249,24 @@ def test_conclusions_follow_the_layers(rhos, fails, alike, gaussian):
     about_choice, about_weights = analysis_page.conclusion(results)
     count = sum(rho > 0.9 for rho in rhos)
     if alike:
-        assert "every pair has" in about_choice
+        assert "For every pair of criteria" in about_choice
         assert f"in {count} of 5 layers or more" in about_choice
     else:
-        assert f"l2 and GM have ρ above 0.9 in {count} of 5 layers" in about_choice
-    assert ("not Gaussian in 1 of 5" not in about_weights) == gaussian
+        assert "For l2 and GM, Spearman's ρ" in about_choice
+        assert f"is above 0.9 in only {count} of 5 layers" in about_choice
+    assert ("In 1 of 5 layers" not in about_weights) == gaussian
     assert ("at most 0.600" in about_weights) != gaussian
     page = analysis_page._summary(results)
     cards = dict(zip(*[iter(_cells(page))] * 2, strict=False))
     assert cards["Dense layers"] == "5"
     assert cards["l2 and GM"] == f"{count} of 5"
-    assert cards["Fail no test"] == f"{5 - bool(fails)} of 5"
-    assert re.search("Left out: x{17}…x{18} has 2 filters", page)
+    assert cards["Layers that fail no test"] == f"{5 - bool(fails)} of 5"
+    assert re.search("We left out x{17}…x{18}, because the layer has 2 filters", page)
     nothing = results | {"layers": [], "left_out": {}}
     assert list(analysis_page.conclusion(nothing)) == []
     empty = analysis_page._summary(nothing)
     assert list(_cells(empty)) == ["Dense layers", "0"]
-    assert "Left out" not in empty
+    assert "left out" not in empty
 
 
 def test_table_1_has_every_chosen_layer_however_long_its_name():

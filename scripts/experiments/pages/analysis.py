@@ -10,7 +10,7 @@ from experiments.pages.series import CRITERIA, pair_label
 from experiments.texts import shorten
 
 # If, for every pair of criteria, ρ is above 0.9 in at least this share of the layers, the page says
-# that the criteria remove nearly the same filters.
+# that the criteria rank the filters nearly alike.
 ALIKE = 0.8
 SHORT_LABELS = {"fermat": "F", "gm": "GM"}
 SHORT = {
@@ -26,14 +26,24 @@ MARKS = {
     "spearman": "R",
     "mean": "M",
 }
+COLUMNS = (
+    "The columns from “l1·l2” to “F·GM” have Spearman's ρ of pairs of criteria, where F is Fermat. "
+    "The column “overlap” has the smallest overlap of all pairs. The column “KS” has the "
+    "Kolmogorov-Smirnov distance between the weights and a Gaussian. The distance between the "
+    "distribution of the weights and a Gaussian is at most “KS bound” with 95 % confidence. The "
+    "column “σ spread” has the relative spread of the filters' standard deviations, divided by its "
+    "value for Gaussian filters. The column “dead” counts filters that are shorter than 10⁻⁶ of "
+    "the longest filter."
+)
+MEAN = (
+    "The letter M means that a test does not show that the mean weight is within "
+    f"{analysis.MEAN_MARGIN} σ of 0 (one test for each layer at the 5 % level)."
+)
 LEGEND = (
-    "The columns show Spearman's ρ of pairs of criteria (F is Fermat), the smallest overlap of "
-    "all pairs, the distance to the Gaussian (KS) and its 95 % bound, the spread of the filters' "
-    "σ divided by the spread of Gaussian filters, and dead filters, which are shorter than 10⁻⁶ "
-    "of the longest filter. Letters mark tests that fail at 5 % with Holm's correction over "
-    "layers: N normal, S symmetric, H one σ, U uncorrelated, C covariance c² I, R ranks of l1 and "
-    "l2 as of Gaussian filters. M marks a mean that is not shown to be within "
-    f"{analysis.MEAN_MARGIN} σ of 0 (one test for each layer)."
+    f"{COLUMNS} The column “fails” has a letter for each test that rejects at the 5 % level, with "
+    "Holm's correction over layers: N for normal weights, S for symmetric weights, H for filters "
+    "with one σ, U for uncorrelated filters, C for filters with covariance c² I, and R for ranks "
+    f"by l1 and l2 as of Gaussian filters. {MEAN}"
 )
 
 
@@ -52,26 +62,34 @@ def render(results: dict) -> str:
 
 def _summary(results: dict) -> str:
     layers = results["layers"]
-    items = [(results["kind"].capitalize(), str(len(layers)), f"of {results['file']}")]
+    items = [(results["kind"].capitalize(), str(len(layers)), f"in {results['file']}")]
     if layers:
         counts = analysis.above(results)
         low, high = (pick(counts, key=lambda p: counts[p][0]) for pick in (min, max))
         for pair in dict.fromkeys((low, high)):
             count, total = counts[pair]
-            items.append((pair_label(pair), f"{count} of {total}", "layers with ρ above 0.9"))
+            items.append((pair_label(pair), f"{count} of {total}", "layers have ρ above 0.9"))
         far = max(layers, key=lambda layer: layer["ks"])
         near = min(layers, key=lambda layer: layer["ks"])
         items += [
-            ("Farthest from Gaussian", f"{far['ks']:.3f}", shorten(far["name"])),
-            ("Nearest to Gaussian", f"{near['ks']:.3f}", shorten(near["name"])),
+            ("Farthest from Gaussian", f"{far['ks']:.3f}", f"KS of {shorten(far['name'])}"),
+            ("Nearest to Gaussian", f"{near['ks']:.3f}", f"KS of {shorten(near['name'])}"),
             (
-                "Fail no test",
+                "Layers that fail no test",
                 f"{sum(not layer['fails'] for layer in layers)} of {len(layers)}",
-                "layers, 5 %, Holm's correction",
+                "at the 5 % level, with Holm's correction",
             ),
         ]
-    ignored = [f"Left out: {shorten(name)} {why}." for name, why in results["left_out"].items()]
-    found = paragraphs(*conclusion(results))
+    done = (
+        f"We ranked the filters in each of the {len(layers)} {results['kind']} of "
+        f"{results['file']} by four pruning criteria, compared the rankings, and tested whether "
+        "the weights are Gaussian. A filter consists of the weights of one output channel."
+    )
+    ignored = [
+        f"We left out {shorten(name)}, because the layer {why}."
+        for name, why in results["left_out"].items()
+    ]
+    found = paragraphs(done, *conclusion(results))
     return found + cards(items) + paragraphs(*ignored) + criteria_defined() + reference("CWDA")
 
 
@@ -83,27 +101,30 @@ def conclusion(results: dict) -> Iterator[str]:
     counts = analysis.above(results)
     pair = min(counts, key=lambda p: counts[p][0])
     count, total = counts[pair]
+    rho = "Spearman's ρ, which is the correlation of the two rankings of a layer's filters,"
     if count >= ALIKE * total:
         yield (
-            "The criteria would remove nearly the same filters, so the choice among them "
-            f"matters little here: every pair has ρ above 0.9 in {count} of {total} layers or more."
+            f"The criteria rank the filters nearly alike. For every pair of criteria, {rho} is "
+            f"above 0.9 in {count} of {total} layers or more."
         )
     else:
         yield (
-            "The criteria would not remove the same filters, so the choice among them "
-            f"matters here: {pair_label(pair)} have ρ above 0.9 in {count} of {total} layers."
+            f"The criteria do not rank the filters alike in all layers. For {pair_label(pair)}, "
+            f"{rho} is above 0.9 in only {count} of {total} layers."
         )
     rejected = sum("normal" in layer["fails"] for layer in layers)
     largest = max(layer["ks"] for layer in layers)
     if rejected:
         yield (
-            f"The weights are not Gaussian in {rejected} of {len(layers)} layers (5 %, Holm's "
-            f"correction); the distance to a Gaussian is at most {largest:.3f} of a possible 1."
+            f"In {rejected} of {len(layers)} layers, a Kolmogorov-Smirnov test rejects that the "
+            "weights are Gaussian with mean 0 (5 % level, with Holm's correction over layers). The "
+            "Kolmogorov-Smirnov distance (KS), which is the largest difference between the "
+            f"distribution functions, is at most {largest:.3f}."
         )
     else:
         yield (
             "The Kolmogorov-Smirnov test does not distinguish the weights of any layer from "
-            "Gaussian weights."
+            "Gaussian weights with mean 0 (5 % level, with Holm's correction over layers)."
         )
 
 
@@ -132,17 +153,32 @@ def _layers(results: dict) -> str:
     columns = layer_columns(layers)
     sizes = ["layer", "filters", "dims"]
     tables = {
-        "Spearman's ρ, and the least overlap": [*sizes, *SHORT.values(), "overlap"],
-        "Gaussian or not": [*sizes, "KS", "KS bound", "σ spread", "dead", "fails"],
+        "Spearman's ρ of each pair of criteria, and the smallest overlap": [
+            *(*sizes, *SHORT.values(), "overlap")
+        ],
+        "Distance to a Gaussian, and tests that fail": [
+            *(*sizes, "KS", "KS bound", "σ spread", "dead", "fails")
+        ],
     }
-    failing = [
-        f"{sum(test in x['fails'] for x in layers)} of {len(layers)} reject that {hypothesis}"
+    rejected = [
+        [hypothesis, MARKS[test], f"{sum(test in x['fails'] for x in layers)} of {len(layers)}"]
         for test, hypothesis in analysis.TESTS.items()
     ]
-    text = paragraphs("At 5 %, by Holm's correction: " + "; ".join(failing) + ".", LEGEND + ".")
-    return text + "".join(
-        table(head, list(zip(*(columns[name] for name in head), strict=True)), caption)
-        for caption, head in tables.items()
+    tests = table(
+        ["hypothesis", "letter", "layers"],
+        rejected,
+        "Number of layers in which a test rejects the hypothesis at the 5 % level, with Holm's "
+        "correction over layers; c² is the mean square of the weights, and I the identity matrix",
+    )
+    dims = "The column “dims” has the number of weights of a filter."
+    fails = "The column “fails” has the letters of the tests that reject."
+    return (
+        tests
+        + paragraphs(f"{dims} {COLUMNS} {fails} {MEAN}")
+        + "".join(
+            table(head, list(zip(*(columns[name] for name in head), strict=True)), caption)
+            for caption, head in tables.items()
+        )
     )
 
 
@@ -157,16 +193,16 @@ def _first(results: dict) -> str:
         for layer in results["layers"]
     }
     chosen = [rows[name] for name in results["chosen"]]
-    first = table(head, chosen, "The eight filters with the lowest scores, ascending (Table 1)")
-    every = table(head, [*rows.values()], "The eight lowest scores of every layer")
-    return first + details("All layers", every)
+    caption = "Indices (from 0) of the eight filters with the lowest scores, lowest score first"
+    first = table(head, chosen, f"{caption} (the paper's Table 1)")
+    return first + details("Show all layers", table(head, [*rows.values()], caption))
 
 
 SECTIONS = (
     ("similarity", "How alike the criteria are", figures.similarity),
     ("histograms", "Distribution of the weights", figures.histograms),
-    ("scores", "Score against score", figures.scores),
-    ("first", "The first to be pruned", _first),
+    ("scores", "Scores by two criteria", figures.scores),
+    ("first", "Filters with the lowest scores", _first),
     ("layers", "Layer by layer", _layers),
     ("covariances", "Covariance of the filters", figures.covariances),
     ("others", "Other parameters", figures.others),

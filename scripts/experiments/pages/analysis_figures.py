@@ -15,7 +15,7 @@ from experiments.pages.series import pair_label
 from experiments.texts import shorten
 
 NETWORK = Series("this network", SERIES[0], "o")
-GAUSSIAN = Series("95 % of Gaussian layers of the same shape", MUTED, "")
+GAUSSIAN = Series("Gaussian layers of the same shape", MUTED, "")
 SCATTERED = (("l1", "l2", "l1-l2"), ("gm", "l2", "l2-gm"), ("fermat", "l2", "l2-fermat"))
 
 
@@ -41,9 +41,10 @@ def scores(results: dict) -> str:
     ]
     return figure(
         panels,
-        "Each point is a filter of the first, a middle or the last layer (Figure 1), with l2 "
-        "plotted against l1, GM and Fermat. Gaussian filters of one width have a ρ of l1 and l2 "
-        "near 0.93.",
+        "Scores of the filters in the first, a middle and the last layer (the paper's Figure 1). "
+        "Each point is a filter. The vertical axis is its score by l2, and the horizontal axis is "
+        "its score by l1, GM or Fermat. Below each panel, ρ is Spearman's ρ of the two criteria. "
+        "For Gaussian filters with equal variances, ρ of l1 and l2 is near 0.93.",
         columns="three",
     )
 
@@ -52,22 +53,27 @@ def similarity(results: dict) -> str:
     """The section with Figures 2 and 4: overlap and Spearman's ρ of two criteria in each layer."""
     if not results["layers"]:
         return paragraphs("No layer has a ranking to compare.")
-    above = "; ".join(
-        f"{pair_label(pair)} in {count} of {total}"
+    rows = [
+        [pair_label(pair), f"{count} of {total}"]
         for pair, (count, total) in analysis.above(results).items()
-    )
+    ]
     share = f"{100 * results['settings']['ratio']:.3g} %"
-    dashed = "The dashed line is the value that theory predicts for Gaussian filters."
-    titles = {
-        "spearman": "Spearman's ρ by layer (every panel has its own scale)",
-        "overlap": f"Overlap by layer, at {share}",
-    }
+    gaussian = (
+        "Each panel has one pair of criteria and its own scale. The grey band contains 95 % of "
+        "random Gaussian layers of the same shape, and the dashed line is the value that theory "
+        "predicts for them."
+    )
+    titles = {"spearman": "Spearman's ρ by layer", "overlap": f"Overlap by layer, at {share}"}
     captions = {
-        "spearman": f"ρ exceeds 0.9 for {above} layers (Figure 4). {dashed}",
-        "overlap": f"Of the {share} that one criterion would prune, the share that the other "
-        f"criterion would prune too (Figure 2); independent rankings share {share}. {dashed}",
+        "spearman": f"Spearman's ρ in each layer (the paper's Figure 4). {gaussian}",
+        "overlap": f"Overlap in each layer (the paper's Figure 2). A criterion would first remove "
+        f"the {share} of the filters with the lowest scores, and the overlap is the share of these "
+        f"filters that both criteria would remove. Independent rankings have the overlap {share}. "
+        f"{gaussian}",
     }
-    return "".join(
+    return table(
+        ["criteria", "layers"], rows, "Number of layers in which Spearman's ρ is above 0.9"
+    ) + "".join(
         f"<h3>{title}</h3>"
         + figure(_similarity_plots(results, name), captions[name], (NETWORK, GAUSSIAN), "three")
         for name, title in titles.items()
@@ -98,8 +104,10 @@ def histograms(results: dict) -> str:
     """The section with Figure 3, which shows histograms of the weights in a few layers."""
     return figure(
         histogram_plots(results["histograms"]),
-        "Weights (bars) and the Gaussian of mean 0 and the same width (dashed), with the distance "
-        "between the two (Figure 3).",
+        "Histograms of the weights in the first, a middle and the last layer (bars), and the "
+        "Gaussian with mean 0 and the same mean square (dashed), as in the paper's Figure 3. Below "
+        "each panel, σ is the standard deviation of the Gaussian, KS the Kolmogorov-Smirnov "
+        "distance between weights and Gaussian, and n the number of weights.",
         columns="three",
     )
 
@@ -126,14 +134,21 @@ def covariances(results: dict) -> str:
         for layer in _chosen(results)
     ]
     head = ["layer", "variances, z", "correlations, z", "sphericity, z"]
-    head += ["eigenvalues / c²", "Marchenko-Pastur"]
+    head += ["eigenvalues / c²", "Marchenko-Pastur range"]
     return figure(
         panels,
-        f"Covariance of the first {analysis.SHOWN} filters (Figure 6). Blue is positive, orange is "
-        "negative, and full colour is c². For Gaussian filters only the diagonal would stand out, "
-        "and z would be N(0, 1).",
+        "Covariance matrix of the filters in the first, a middle and the last layer, for up to "
+        f"{analysis.SHOWN} filters (the paper's Figure 6). Blue is positive, orange is negative, "
+        "and full colour is c², the mean variance of the filters. For independent Gaussian "
+        "filters, only the diagonal would stand out.",
         columns="three",
-    ) + table(head, rows, "The whole covariance of these layers")
+    ) + table(
+        head,
+        rows,
+        "Covariance of all filters of these layers. For Gaussian filters with covariance c² I, the "
+        "statistics z of the tests of equal variances, of zero correlations and of sphericity "
+        "would be N(0, 1), and eigenvalues would be close to the range of Marchenko and Pastur.",
+    )
 
 
 def _paint_covariance(layer: dict, axes: Axes) -> None:
@@ -163,14 +178,20 @@ def others(results: dict) -> str:
     rejected = sum(parameter["p_value"] < analysis.LEVEL for parameter in parameters)
     return figure(
         histogram_plots(shown, name="other"),
-        "Normalization and dense parameters (Figure 8): the parameter farthest from a Gaussian, a "
-        f"middle one, and the largest one. {rejected} of {len(parameters)} reject N(0, c²) at 5 %, "
-        "each tested alone. A normalization's scale has a positive mean, which is enough for a "
-        "rejection.",
+        "Histograms of other parameters, such as those of normalizations (the paper's Figure 8): "
+        "the parameter farthest from a Gaussian, one with the median distance, and the largest "
+        "one. A Kolmogorov-Smirnov test, without correction for the number of tests, rejects "
+        f"N(0, c²) at the 5 % level for {rejected} of {len(parameters)} parameters. The scale of a "
+        "normalization has a positive mean, which is enough for a rejection.",
         columns="three",
     ) + details(
-        f"All {len(parameters)} of them",
-        table(["parameter", "n", "KS", "p"], rows, "Distance to N(0, c²), c from the data"),
+        f"Show all {len(parameters)} parameters",
+        table(
+            ["parameter", "n", "KS", "p"],
+            rows,
+            "Distance KS of the n values of a parameter to N(0, c²), where c² is their mean "
+            "square, and p-value of the Kolmogorov-Smirnov test",
+        ),
     )
 
 
