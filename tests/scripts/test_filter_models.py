@@ -73,7 +73,7 @@ def test_the_command_writes_its_page(tmp_path):
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert_as_recorded("runs/filter_models", condense(results), rtol=2e-3, atol=1e-5)
     text = (tmp_path / "out" / "index.html").read_text()
-    assert "Do three numbers of a layer" in text
+    assert "Can three numbers of a layer" in text
 
 
 def test_the_interval_of_a_layer_is_that_of_a_bootstrap():

@@ -411,7 +411,7 @@ def test_the_command_writes_a_page_of_small_networks(monkeypatch, tmp_path, caps
         sum(seconds), 1e-8
     )  # the file's numbers have nine digits
     assert elapsed > results["seconds"] > min(seconds) > 0
-    assert "Of 3 settings" in capsys.readouterr().out
+    assert "of 3 settings" in capsys.readouterr().out
     text = (tmp_path / "index.html").read_text()
     assert settings_page.render(results) == text
     assert Page(text)

@@ -211,11 +211,10 @@ def test_settings_are_ordered_by_their_distance_and_counted_by_their_tests():
     }
     results = {"settings": settings}
     first, second, third = settings_page.findings(results)
-    assert "Of 6 settings, 2 have" in first
-    assert "all reject a Gaussian (base, x)" in first
-    assert "and 4 have no trained layer that rejects it (s1, s2, s3, s4)" in first
-    assert "0 have trained layers that all reject a covariance" in second
-    order = re.findall(r"(base|x|s\d) [\d.]+", third)
+    assert "are Gaussian rejects in all trained layers of 2 of 6 settings (base, x)" in first
+    assert "in no trained layer of 4 settings (s1, s2, s3, s4)" in first
+    assert "covariance is c² I rejects in all trained layers of 0 of 6 settings," in second
+    order = re.findall(r"“(base|x|s\d)”", third)
     assert order == ["base", "x", "base", "s4", "s3", "s1", "s2", "s3", "s4"]
     row = [cell.replace(NBSP, " ") for cell in settings_page.rows(results, "after")[1]]
     assert row[0] == "width: x"

@@ -72,7 +72,7 @@ def test_rows_of_panels_are_in_the_order_of_the_tables(panels, monkeypatch):
 def test_cards_say_how_many_times_fewer_and_the_range_over_criteria():
     page = prune_page._summary(pruned_networks())
     assert "4.0 times fewer" in page
-    assert "0.50 of before" in page
+    assert "<dd>50 %</dd>" in page
     # The mean accuracies over networks are 0.51 for l1, 0.597 for l2, 0.55 for Fermat and 0.42 for
     # GM.
     assert "42.0 to 59.7 %" in page
@@ -97,16 +97,16 @@ def test_a_run_of_one_network_with_a_budget_is_described_in_words():
     # The accuracy of GM is unknown, so it does not count.
     low, high = (100 * limit(PRUNED[0][:3]) for limit in (min, max))
     assert cards["Pruned"] == f"{low:.1f} to {high:.1f} %"
-    assert cards["Time of a batch"] == "0.80 of before"  # the card shows the largest batch
-    assert "measured, 128 images" in summary
+    assert cards["Time of a batch"] == "80 %"  # the card shows the largest batch
+    assert "of the time before pruning, 128 images" in summary
     assert "a budget of 250,000 bytes" in summary
     title, _, rows = prune_page.accuracy_table(run)
     assert title == "Test accuracy on digits in %, 1 network (Table 4)"
     assert rows[-1] == ["Friedman's p", "–", "–", "–", "–"]
     text = prune_page._accuracy(run)
-    assert "repaired by least squares on 1,500 training images at most" in text
-    assert "with 1 core, without" in prune_page._cost(run)
-    assert "with 2 cores, without" in prune_page._cost(pruned_networks())
+    assert "repaired by least squares with at most 1,500 training images" in text
+    assert "with 1 core, after" in prune_page._cost(run)
+    assert "with 2 cores, after" in prune_page._cost(pruned_networks())
     assert "has 1,234 bytes." in prune_page._cost(pruned_networks())
     assert "repaired" not in prune_page._accuracy(pruned_networks() | {"ratios": [0.5]})
     ratio = {"budget": None, "ratio": 0.125, "scope": "globally"}

@@ -126,8 +126,9 @@ def test_margins_are_at_the_largest_share_of_each_network():
             ("b", 0.3, "recalibrated"),
         )
     )
-    assert f"a, 50 % removed: {first} recalibrated and {second} after least squares; b" in text
-    assert f"b, 30 % removed: {third} recalibrated." in text
+    both = f"{first} after recalibration and {second} after least squares"
+    assert f"For a without 50 % of the channels, the margin is {both}. For b" in text
+    assert f"b without 30 % of the channels, the margin is {third} after recalibration." in text
 
 
 def test_repairs_without_images_are_made_for_the_first_draw_and_for_all_random_channels():

@@ -25,21 +25,26 @@ HEAD = (
     "ρ of l1 and l2",
     "fails",
 )
-LEGEND = (
-    "Means over layers and then over networks, ± standard errors over networks. D is the distance "
-    "of the weights' distribution to the Gaussian of mean 0. β is the shape of the best "
-    "generalized Gaussian, 2 for a Gaussian and 1 for a Laplace distribution. The spread of the "
-    "filters' standard deviations is 1 for Gaussian filters. The largest eigenvalue of the "
-    "filters' covariance is divided by the upper edge for Gaussian filters. ρ is Spearman's "
-    "correlation of l1 and l2 minus its value for Gaussian filters. The last columns count the "
-    "layers in which a test fails at 5 % by Holm's correction over all layers of the page: N "
-    "normal, S symmetric, H one σ, U uncorrelated, C covariance c² I, R ranks of l1 and l2 as of "
-    "Gaussian filters."
+COLUMNS = (
+    "Each number is a mean over the layers of a network and then over the networks, ± the standard "
+    "error over the networks. D is Kolmogorov's distance between the distribution of a layer's "
+    "weights and a Gaussian of mean 0. D lies between 0 and 1. The shape β is that of the fitted "
+    "generalized Gaussian distribution: 2 for Gaussian and 1 for Laplace weights. The spread of σ "
+    "is the standard deviation of the filters' σ, divided by the value for Gaussian filters. The "
+    "largest eigenvalue of the filters' covariance matrix is divided by the upper edge of the "
+    "eigenvalues of Gaussian filters. The column ρ shows Spearman's correlation between l1 and l2, "
+    "minus the value for Gaussian filters.",
+    "The last column counts the layers in which a test rejects, at 5 % with Holm's correction over "
+    "all layers of the page. The tests ask whether the weights are normal (N) and symmetric (S), "
+    "whether all filters have one σ (H), whether the filters are uncorrelated (U), whether "
+    "the covariance matrix of the filters is c² I (C), and whether l1 and l2 rank the filters as "
+    "they rank Gaussian filters (R).",
 )
 NOT_RUN = (
-    "These settings of Table 3 were not run: other structures, attention, data sets and tasks, "
-    "trained networks to download, Autoaugment, and Dropact, which is replaced by dropping "
-    "activations. The paper's schedules count epochs, and ours count shares of the steps."
+    "We did not run the settings of Table 3 with other structures, with attention, with other data "
+    "sets or tasks, with downloaded networks, or with Autoaugment. Instead of Dropact, we drop "
+    "activations. The schedules of the paper count epochs, but our schedules count shares of the "
+    "steps."
 )
 WHEN = (Series("before", SERIES[1], "o", filled=False), Series("after", SERIES[0], "o"))
 PANELS = {
@@ -59,11 +64,11 @@ def render(results: dict[str, Any]) -> str:
         results,
         title="Settings of training and Gaussian filters",
         about="Table 3 of the pruning paper",
-        heading="Which settings of training depart from Gaussian filters?",
+        heading="Which settings of training lead to filters that are not Gaussian?",
         summary=_summary(results),
         sections=[
-            ("figure", "By how much", _figure(results)),
-            ("after", "After training", paragraphs(NOT_RUN, LEGEND) + _table(results, "after")),
+            ("figure", "Distance to a Gaussian", _figure(results)),
+            ("after", "After training", paragraphs(NOT_RUN, *COLUMNS) + _table(results, "after")),
             ("before", "Before training", _table(results, "before")),
         ],
         made=provenance(results, entries),
@@ -73,24 +78,25 @@ def render(results: dict[str, Any]) -> str:
 def findings(results: dict[str, Any]) -> Iterator[str]:
     """Yield the conclusions from `results`, as sentences."""
     after = {name: found["after"] for name, found in results["settings"].items()}
-    for test, what in (("normal", "a Gaussian"), ("spherical", "a covariance c² I")):
+    for test, what in (("normal", "weights are Gaussian"), ("spherical", "covariance is c² I")):
         failed = {name: part["fails"][test] for name, part in after.items()}
         every = [name for name, part in after.items() if failed[name] == part["layers"]]
         none = [name for name, count in failed.items() if not count]
         yield (
-            f"Of {len(after)} settings, {len(every)} have trained layers that all reject "
-            f"{what}{_few(every)}, and {len(none)} have no trained layer that rejects "
-            f"it{_few(none)}."
+            f"A test of whether the {what} rejects in all trained layers of {len(every)} of "
+            f"{len(after)} settings{_few(every)}, and in no trained layer of {len(none)} "
+            f"settings{_few(none)}."
         )
     by_distance = sorted(after, key=lambda name: after[name]["ks"]["mean"])
 
     def summary(names: list[str]) -> str:
-        return ", ".join(f"{name} {mean(after[name]['ks'], digits=3)}" for name in names)
+        return ", ".join(f"{mean(after[name]['ks'], digits=3)} for “{name}”" for name in names)
 
     far, near = by_distance[: -FEW - 1 : -1], by_distance[:FEW]
     yield (
-        f"Distances to a Gaussian: {summary(['base'])}; largest {summary(far)}; "
-        f"smallest {summary(near)}."
+        "D is Kolmogorov's distance between the weights of a trained layer and a Gaussian. The "
+        f"mean D is {summary(['base'])}. The largest means are {summary(far)}. The smallest means "
+        f"are {summary(near)}."
     )
 
 
@@ -143,9 +149,10 @@ def _figure(results: dict[str, Any]) -> str:
 
     return figure(
         panels(paint, PANELS, name="distance", xlabel="distance D to a Gaussian", size=TALL),
-        "Distance of the weights' distribution to a Gaussian of mean 0, averaged over layers and "
-        "then over networks. Bars are standard errors over networks, if they are wider than a "
-        "marker. The dashed line is the base setting after training.",
+        "Kolmogorov's distance D between the weights' distribution and a Gaussian of mean 0, "
+        "averaged over layers and then over networks. A bar shows the standard error over networks "
+        "if the bar is wider than the mark. The dashed line shows the base setting after training. "
+        "Settings to the right of this line have less Gaussian weights than the base setting.",
         WHEN,
     )
 
@@ -158,8 +165,8 @@ def _summary(results: dict[str, Any]) -> str:
     settings = results["settings"]
     layers = sum(found["after"]["layers"] for found in settings.values())
     items = [
-        ("Settings", str(len(settings)), f"{results['seeds']} networks of each"),
-        ("Layers", str(layers), "that were tested after training"),
-        ("Time", duration(results["seconds"]), "of training and tests"),
+        ("Settings", str(len(settings)), f"{results['seeds']} networks for each setting"),
+        ("Layers", str(layers), "tested after training"),
+        ("Time", duration(results["seconds"]), "for training and tests"),
     ]
     return paragraphs(*findings(results)) + cards(items) + criteria_defined() + reference("CWDA")

@@ -102,7 +102,7 @@ def _summary(results: dict) -> str:
     accuracy, options = results["accuracy"], results["options"]
     before, after = results["cost"]["trained"], results["cost"]["pruned"]
     size = max(before["timings"], key=int, default=None)
-    among = "from criterion to criterion"
+    among = "test accuracy, by criterion"
     items = [
         ("Trained", f"{_points(accuracy['trained']['mean'], 1)} %", "test accuracy"),
         *(
@@ -118,7 +118,8 @@ def _summary(results: dict) -> str:
     ]
     if size is not None:
         a, b = (cost["timings"][size]["milliseconds"] for cost in (before, after))
-        items.append(("Time of a batch", f"{b / a:.2f} of before", f"measured, {size} images"))
+        note = f"of the time before pruning, {size} images"
+        items.append(("Time of a batch", f"{100 * b / a:.0f} %", note))
     return (
         cards(items) + paragraphs(results["data"]["note"]) + criteria_defined() + reference("CWDA")
     )
@@ -143,23 +144,24 @@ def _points(share: float | None, decimals: int) -> str:
 def _accuracy(results: dict) -> str:
     title, head, rows = accuracy_table(results)
     explanation = (
-        "All criteria start from the same trained weights. Friedman's test asks whether the "
-        "criteria differ, with each network as a block; few networks share a data set, so its p "
-        "is only indicative. “Recalibrated” means that running statistics are computed again from "
-        "training images, and no weight changes. The spread is the largest minus the smallest "
-        "criterion, averaged over networks."
+        "For each criterion, we pruned the same trained networks. “Recalibrated” means that the "
+        "running statistics were computed again from training images, without a change of weights. "
+        "“Fine-tuned” networks were then trained further. The spread is the largest minus the "
+        "smallest accuracy of a network over the criteria, averaged over the networks. Friedman's "
+        "test asks whether the criteria differ. For few networks, all trained on the same data, "
+        "the p-value is only a hint."
     )
     options = results["options"]
     # results of earlier versions have no entry `repair`
     if (repair := options.get("repair", "none")) != "none":
         explanation += (
-            f" Pruned: repaired by {repair.replace('_', ' ')} on {options['repair_images']:,} "
-            "training images at most, without a gradient step, in place of folding."
+            f" Pruned networks were repaired by {repair.replace('_', ' ')} with at most "
+            f"{options['repair_images']:,} training images, instead of by folding."
         )
     captions = (
-        "Accuracy of each stage and criterion after the last step, and below, where the curves "
-        "overlap, the difference from the mean of the criteria in each network. Bars are one "
-        "standard error over networks."
+        "Test accuracy of the networks after each stage, for each criterion. The second panel "
+        "shows the difference from the mean over the criteria in each network, in percentage "
+        "points. Bars show one standard error over networks."
     )
     panels = figure(_stage_panels(results["accuracy"]), captions, CRITERIA.values())
     return panels + table(head, rows, title) + paragraphs(explanation) + _steps(results)
@@ -206,7 +208,7 @@ def _steps(results: dict) -> str:
     titles = {stage: f"{stage}: test accuracy, %" for stage in results["accuracy"]["spread"]}
     return figure(
         panels(paint, titles, name="steps", xlabel="channels removed, %"),
-        "Test accuracy after each step, mean over networks.",
+        "Test accuracy after each step of an iterative schedule, averaged over the networks.",
         CRITERIA.values(),
     )
 
@@ -215,14 +217,14 @@ def _cost(results: dict) -> str:
     title, head, rows = cost_table(results)
     cores = results["environment"]["cores"]
     explanation = (
-        f"Measured on {results['environment']['device']} with {cores} core{'s' * (cores > 1)}, "
-        "without compilation. Less is better in every row except images per second. Parameters "
-        "include running statistics. The checkpoint of the small network, with widths and kept "
-        f"channels, has {results['checkpoint']:,} bytes."
+        f"Times were measured on a {results['environment']['device']} with {cores} "
+        f"core{'s' * (cores > 1)}, after compilation. Parameters include running statistics. The "
+        "checkpoint of the pruned network, with its widths and kept channels, has "
+        f"{results['checkpoint']:,} bytes."
     )
     caption = (
         "Each cost of the pruned network, as a share of the cost of the trained network. If only "
-        "multiply-accumulates took time, the share of the time would be the orange share."
+        "multiply-accumulates took time, the bars of the times would be as long as the orange bar."
     )
     panel = figure([_cost_panel(results)], caption, columns="one")
     return panel + table(head, rows, title) + paragraphs(explanation)
@@ -263,10 +265,11 @@ def _sensitivity(results: dict) -> str:
     title, xlabel = "test accuracy, %", "channels of one layer removed, %"
     panel = draw(paint, name="sensitivity", title=title, xlabel=xlabel, size=(4.6, 3.4))
     caption = (
-        "Test accuracy of the first network after one group of coupled channels loses the "
-        "channels with the lowest l2 and all other groups are complete, without recalibration or "
-        "training. A group is named by its first array. Lines run from dark to light through the "
-        "network, and grey is the network before pruning."
+        "Test accuracy of the first network after channels were removed from one layer. The "
+        "channels with the smallest l2 norms were removed, together with the channels of other "
+        "layers to which they are coupled, without recalibration or training. Curves run from dark "
+        "(first layer) to light (last layer), and each curve has the name of the first array that "
+        "loses channels. The grey line shows the accuracy before pruning."
     )
     head = ["layer", *(f"{ratio:.0f} %" for ratio in ratios)]
     table_rows = [[layer, *(_points(a, 1) for a in values)] for layer, values in rows.items()]
@@ -283,8 +286,8 @@ def _widths(results: dict) -> str:
 
 
 SECTIONS = (
-    ("accuracy", "Trained, pruned, recalibrated, fine-tuned", _accuracy),
-    ("cost", "What it cost and gained", _cost),
+    ("accuracy", "Accuracy", _accuracy),
+    ("cost", "Costs", _cost),
     ("widths", "Widths", _widths),
     ("sensitivity", "One layer at a time", _sensitivity),
 )

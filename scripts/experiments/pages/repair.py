@@ -47,33 +47,49 @@ def render(digits: dict[str, Any], resnet: dict[str, Any]) -> str:
         resnet,
         title="Pruned networks repaired",
         about="repair without training",
-        heading="How much accuracy comes without training?",
+        heading="How much accuracy does a repair restore without training?",
         summary=page.cards(
-            (name, f"{100 * value:.1f} %", "nothing removed")
+            (name, f"{100 * value:.1f} %", "accuracy before pruning")
             for name, value in whole(digits, resnet).items()
         )
-        + page.paragraphs(answer(tables))
+        + page.paragraphs(*REPAIRS, answer(tables))
         + criteria_defined(),
         sections=[
-            ("figure", "Accuracy against what is removed", by_repair(tables)),
-            ("criteria", "By criterion", by_criterion(tables)),
-            ("table", "By repair", page.table(HEAD, lines(tables, spent), CAPTION)),
+            ("figure", "Accuracy of each repair", by_repair(tables)),
+            ("criteria", "Accuracy of each criterion", by_criterion(tables)),
+            (
+                "table",
+                "Table",
+                page.paragraphs(*COLUMNS) + page.table(HEAD, lines(tables, spent), CAPTION),
+            ),
         ],
         made="".join(map(_settings, (digits, resnet))),
     )
 
 
-CAPTION = (
-    "Test accuracy, averaged over criteria. Standard errors are over networks. For ResNet-20, one "
-    "network, they combine errors over test images and over draws of the images that repair the "
-    "network. “At random” is the same repair of randomly removed channels, which enters no mean "
-    "and no test. Friedman's test asks whether the criteria differ, without correction; its "
-    "blocks are networks, or test images averaged over draws. The margin, in points, is the "
-    "smallest for which all pairs of criteria are equivalent by two one-sided paired t tests at 5 "
-    "%, with the same errors. Merging uses no data; clusters and the greedy choice use no "
-    "criterion. Seconds are medians: wall time on a busy machine for digits, processor time for "
-    "ResNet-20. MB are the memory in addition to what the process had before, for programs that "
-    "an earlier criterion has compiled."
+CAPTION = "Test accuracy, averaged over the criteria, ± standard error"
+REPAIRS = (
+    "We removed channels from trained networks, repaired the networks, and measured the test "
+    "accuracy. “Folded” means that the constant outputs of removed channels are added to biases. "
+    "“Recalibrated” means that the running statistics are computed again. “Least squares” fits "
+    "all weights of the next layer to the outputs of the unpruned network, and “scaled” fits only "
+    "the scale of each output. “Merged” means that similar channels are averaged without data, as "
+    "decided by clusters or by a transport plan. “Greedy” means that the channels were chosen by "
+    "the error that their removal causes in the next layer. For comparison, “fine-tuned” networks "
+    "were recalibrated and trained for one epoch with labels.",
+)
+COLUMNS = (
+    "Standard errors are over networks. There is only one ResNet-20, so its standard errors "
+    "combine the errors over test images and over draws of the images for the repair. For the "
+    "column “at random”, random channels were removed and the network was repaired in the same "
+    "way. Random channels are not a criterion in the other columns.",
+    "Friedman's test asks whether the criteria differ. Its blocks are networks or, for ResNet-20, "
+    "test images averaged over draws. The p-values are not corrected for the number of tests. The "
+    "margin is in percentage points: the mean accuracies of any two criteria differ by less (two "
+    "one-sided paired t tests at 5 %). Clusters and the greedy choice replace the criteria.",
+    "Seconds are medians over the criteria: elapsed time on a busy machine for digits, and "
+    "processor time for ResNet-20. MB are the memory that a repair needed in addition to the "
+    "memory of the process, if all programs are already compiled.",
 )
 
 
@@ -96,7 +112,7 @@ def answer(table: Table) -> str:
     and each of the two repairs. The margin is for the largest share of removed channels that was
     measured for the network.
     """
-    known = {"recalibrated": "recalibrated", "least squares": "after least squares"}
+    known = {"recalibrated": "after recalibration", "least squares": "after least squares"}
     sentences = []
     for network in dict.fromkeys(name for name, _, _ in table):
         ratio = ratios(table, network)[-1]
@@ -106,11 +122,11 @@ def answer(table: Table) -> str:
             if (network, ratio, repair) in table  # an unfinished run lacks some repairs
         }
         parts = [f"{100 * x:.1f} points {name}" for name, x in limits.items() if x is not None]
-        where = f"{network}, {100 * ratio:.0f} % removed"
-        sentences.append(f"{where}: {' and '.join(parts) or 'one criterion was measured'}")
+        found = f"the margin is {' and '.join(parts)}" if parts else "one criterion was measured"
+        sentences.append(f"For {network} without {100 * ratio:.0f} % of the channels, {found}.")
     return (
-        "Do the criteria differ after a repair of the outputs? All pairs of criteria are "
-        f"equivalent within these margins of accuracy: {'; '.join(sentences)}."
+        "Do the criteria lead to different accuracies after a repair? The mean accuracies of any "
+        f"two criteria differ by less than a margin. {' '.join(sentences)}"
     )
 
 
@@ -171,9 +187,9 @@ def by_repair(table: Table) -> str:
     titles = {name: f"{name}, %" for name in dict.fromkeys(name for name, _, _ in table)}
     return page.figure(
         panels(paint, titles, name="repair", xlabel="channels removed, %"),
-        "Test accuracy, averaged over criteria. A band is one standard error to either side: over "
-        "networks, and for ResNet-20 over test images and draws of the images that repair the "
-        "network.",
+        "Test accuracy, averaged over the criteria. The highest curves are the best repairs. A "
+        "band shows one standard error above and below the mean: over networks or, for ResNet-20, "
+        "over test images and over draws of the images for the repair.",
         series.values(),
     )
 
@@ -195,9 +211,10 @@ def by_criterion(table: Table) -> str:
     titles = {repair: f"{network}, {repair}, %" for repair in shown}
     return page.figure(
         panels(paint, titles, name="criteria", xlabel="channels removed, %"),
-        "Test accuracy of ResNet-20. A band is one standard error to either side, over test "
-        "images and draws of the images that repair the network. All criteria see the same "
-        "images, so their errors are correlated; the table tests whether the criteria differ.",
+        "Test accuracy of the ResNet-20. The nearer the curves, the less the choice of the "
+        "criterion matters. A band shows one standard error above and below the mean, over test "
+        "images and over draws of the images for the repair. All criteria use the same images, so "
+        "their errors are correlated. The table tests whether the criteria differ.",
         CONTROLLED.values(),
     )
 
