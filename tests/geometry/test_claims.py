@@ -247,6 +247,17 @@ def test_a_finding_by_hand(options, difference, stderr, tail):
     np.testing.assert_allclose(found.power, power, rtol=1e-9)
 
 
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_the_power_of_a_check_is_at_the_level_of_all_checks_together(count):
+    """Holm's correction needs p-values below `LEVEL`/`count`; each check is two-sided."""
+    parts = [Sampled(f"{i}", 5.0, UNIFORM, "u", against=5.8) for i in range(count)]
+    measured = {"uniform": Measurement({"u": 5.0}, 21, {"u": 0.2}, {"u": 3.0}, {"u": 0.5})}
+    verdicts = claims.decide([claim_of(part) for part in parts], measured)
+    power = stats.norm.cdf(4 - stats.norm.isf(LEVEL / 2 / count))
+    for verdict in verdicts:
+        np.testing.assert_allclose(verdict.findings[0].power, power, rtol=1e-9)
+
+
 def test_a_statistic_without_error_is_right_or_infinitely_far():
     measured = Measurement({"u": 5.0}, 21, {"u": 0.0}, {"u": 0.0}, {"u": 0.0})
     cases: list[tuple[float, Any, float, bool]] = [

@@ -159,6 +159,11 @@ def test_recognition():
     assert is_invariant(g)
     assert not is_invariant(g + 1e-4)
     assert is_invariant(g + 1e-4, tolerance=1e-4)
+    for i, j in ((0, 0), (0, 1), (0, 2)):  # row 2 is the longest sample
+        for change in (1e-3 * g[2, 2], -1e-3 * g[2, 2]):
+            other = g.at[i, j].set(g[i, j] + change).at[j, i].set(g[i, j] + change)
+            assert is_invariant(other, tolerance=1.1e-3)
+            assert not is_invariant(other, tolerance=0.9e-3)
     assert not is_invariant(jnp.zeros((3, 3)))
     assert not is_invariant(jnp.eye(3))
 
