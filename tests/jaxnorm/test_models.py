@@ -175,6 +175,24 @@ def test_the_dense_network_of_the_paper_shows_eight_normalized_outputs():
     np.testing.assert_allclose(last.var(0), 1, atol=1e-3)
 
 
+SIZES = {
+    models.MLP: {"inputs": 4, "classes": 2},
+    partial(models.PreActResNet, 8): {"channels": 1, "classes": 2},
+    partial(models.CifarResNet, 8): {"channels": 1, "classes": 2},
+    partial(models.ResNet, 18): {"classes": 2},
+    partial(models.VGG, 11): {"classes": 2},
+}
+
+
+@pytest.mark.parametrize(
+    ("build", "name"), [(build, name) for build, sizes in SIZES.items() for name in sizes]
+)
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_size_below_one_is_refused_by_its_name(build, name, size):
+    with pytest.raises(ValueError, match=f"^{name} must be at least 1; got {size}$"):
+        build(**SIZES[build] | {name: size}, rngs=nnx.Rngs(0))
+
+
 @pytest.mark.parametrize(("depth", "bottleneck", "width"), [(8, False, 64), (11, True, 256)])
 def test_a_pre_activation_network_halves_the_resolution_twice_and_classifies(
     depth, bottleneck, width

@@ -149,6 +149,15 @@ def test_counted_distances_can_be_batched_and_differentiated(key):
     np.testing.assert_allclose(slope(layers[0]), slope(layers[0].astype(float)), rtol=1e-4)
 
 
+@pytest.mark.parametrize("scale", [None, 1.0])
+@pytest.mark.parametrize("test", [ks_bound, ks_distance, partial(ks_equivalence, margin=0.3)])
+def test_a_kernel_is_tested_as_the_vector_of_its_weights(test, scale, key):
+    kernel = jax.random.normal(key, (3, 2, 4, 5))
+    expected = test(kernel.ravel(), scale=scale)
+    for x in (kernel, kernel.reshape(6, -1), kernel.reshape(-1, 1)):
+        np.testing.assert_allclose(test(x, scale=scale), expected, rtol=1e-12)
+
+
 def test_the_bound_and_the_equivalence_test_are_each_others_inverse(key):
     x = jax.random.normal(key, (150_000,))
     equivalence = jitted(ks_equivalence)
