@@ -139,9 +139,12 @@ def test_kinds_of_states_are_named():
     symmetric = {"radius": 0.9}
     odd = {"radius": 0.95, "state": {"spread": 0.5}}
     name = states_page._kind({"odd": odd, "symmetric": symmetric})
-    assert name == "a stable odd state whose cluster keeps a spread, the symmetric state stable"
+    assert (
+        name
+        == "the odd state is stable, its cluster has a spread, and the symmetric state is stable"
+    )
     name = states_page._kind({"odd": None, "symmetric": {"radius": 1.1}})
-    assert name == "no odd state, the symmetric state unstable"
+    assert name == "there is no odd state, and the symmetric state is unstable"
 
 
 @pytest.mark.parametrize(("layers", "longer", "size"), [(0, 16, 25), (1, 3, 1)])

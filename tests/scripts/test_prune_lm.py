@@ -102,7 +102,7 @@ def test_a_smaller_model_its_page_and_its_numbers_are_written(folder, text, tmp_
     for found in results["perplexity"].values():
         assert f"{found['value']:.3f}" in page
     assert f"{small:,}" in page
-    assert "kernels were fitted by least squares" in page
+    assert "the remaining units by least squares" in page
     with pytest.raises(InputError, match="must be a folder without a model"):
         prune_lm.main(options(folder, text, out))
 
@@ -143,7 +143,7 @@ def test_without_a_repair_kernels_are_only_cut(folder, text, tmp_path, users_jax
     found = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     assert set(found["perplexity"]) == {"whole", "cut"}
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
-    assert "Units were chosen by wanda; no kernel was changed; nothing was trained." in page
+    assert "smallest scores (wanda), and did not change the remaining weights. Nothing" in page
 
 
 def test_a_share_of_the_parameters_is_met_from_below(folder):

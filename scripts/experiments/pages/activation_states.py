@@ -22,14 +22,21 @@ HEAD = (
     "spread by the expansion",
     "radius of the symmetric state",
 )
-LEGEND = (
-    "A layer recentres the batch, scales it to a mean square of 1 and applies the activation. The "
-    "odd state has one sample beside a cluster, and the layer does not change this state. Angles "
-    "are in degrees: between the odd sample and the others, and (spread) between two others. The "
-    "radius is the largest growth in a layer of any deviation of the Gram matrix; below 1 the "
-    "state is stable. The column “computed with 50 digits” uses closed forms or one integral, and "
-    "shares no code with the column before. The expansion at correlation one gives the spread of a "
-    "cluster that is nearly a point, and nothing if the spread is not small."
+SUBJECT = (
+    "We computed the Gram matrices that infinitely wide random layers do not change. A layer "
+    "recenters the batch, scales it to a mean square of 1, and applies an activation. In the odd "
+    "state, one sample is longer than the others, which form a cluster. In the symmetric state, "
+    "all pairs of samples have the same angle. A state is stable if layers shrink every small "
+    "deviation from the state."
+)
+COLUMNS = (
+    "Angles are in degrees. The norm ratio is the norm of the odd sample divided by the norm of "
+    "another sample. The angle is between the odd sample and another sample, and the spread is the "
+    "angle between two other samples. The radius is the largest factor by which a layer multiplies "
+    "a small deviation of the Gram matrix. A state is stable if the radius is below 1.",
+    "To check the radius, we computed it with 50 digits from closed forms or one integral, by code "
+    "that shares nothing with the other column. The column “spread by the expansion” has the "
+    "spread of a cluster that is nearly a point. This column has no number if the spread is large.",
 )
 SYMMETRIC = Series("activation", SERIES[0], "o")
 
@@ -41,9 +48,10 @@ def render(results: dict[str, Any]) -> str:
         title="Odd points of eight activations",
         about="Batch Normalization Decomposed",
         heading="Does an odd point form?",
-        summary=paragraphs(*findings(results)) + reference("Batch Normalization Decomposed"),
+        summary=paragraphs(SUBJECT, *findings(results))
+        + reference("Batch Normalization Decomposed"),
         sections=[
-            ("states", "States of a recentred batch", paragraphs(LEGEND) + _states(found)),
+            ("states", "States of a recentred batch", paragraphs(*COLUMNS) + _states(found)),
             ("networks", "Networks of finite width", _networks(results)),
             ("angles", "Angles without recentering", _angles(found)),
         ],
@@ -61,26 +69,25 @@ def findings(results: dict[str, Any]) -> Iterator[str]:
     for name, row in largest.items():
         kinds.setdefault(_kind(row), []).append(name)
     for kind, names in kinds.items():
-        yield f"With {n} samples, {kind}: {', '.join(names)}."
+        yield f"With {n} samples, {kind}, for these activations: {', '.join(names)}."
     ordered = [
         name for name, row in results["activations"].items() if row["fixed_point"]["cosine"] == 1
     ]
     names = ", ".join(ordered) or "none"
-    yield f"Without recentering, two samples become alike in the end: {names}."
+    yield (
+        "Without recentering, the angle between two samples tends to zero for these activations: "
+        f"{names}."
+    )
 
 
 def _kind(row: dict[str, Any]) -> str:
     odd = row["odd"]
     alone = "stable" if row["symmetric"]["radius"] < 1 else "unstable"
     if odd is None:
-        return f"no odd state, the symmetric state {alone}"
-    stable = "a stable" if odd["radius"] < 1 else "an unstable"
-    spread = (
-        "whose cluster keeps a spread"
-        if odd["state"]["spread"] > 1e-6
-        else "with a collapsed cluster"
-    )
-    return f"{stable} odd state {spread}, the symmetric state {alone}"
+        return f"there is no odd state, and the symmetric state is {alone}"
+    stable = "stable" if odd["radius"] < 1 else "unstable"
+    spread = "has a spread" if odd["state"]["spread"] > 1e-6 else "is one point"
+    return f"the odd state is {stable}, its cluster {spread}, and the symmetric state is {alone}"
 
 
 def _states(found: dict[str, Any]) -> str:
@@ -100,7 +107,7 @@ def _states(found: dict[str, Any]) -> str:
                 ]
             by_expansion = "none" if expansion is None else f"{math.degrees(expansion):.2f}"
             rows.append([f"{name}, {n}", *cells, by_expansion, f"{row['symmetric']['radius']:.3f}"])
-    return table(HEAD, rows, "Fixed points of recentred batches")
+    return table(HEAD, rows, "Odd and symmetric states by activation and number of samples")
 
 
 def _networks(results: dict[str, Any]) -> str:
@@ -119,10 +126,11 @@ def _networks(results: dict[str, Any]) -> str:
             ]
         )
     text = (
-        f"Means and standard errors over {results['networks']} random networks of width "
-        f"{results['width']} after {results['layers']} layers, of 10 samples. At the start, the "
-        "first sample is four times as long as the others. The table compares the longest sample "
-        "with the others."
+        f"We passed 10 samples through {results['networks']} random networks with "
+        f"{results['layers']} layers of width {results['width']}. The first sample is four times "
+        "as long as the other samples. The table compares the longest sample of the last layer "
+        "with the other samples of this layer. Numbers are means ± standard errors over the "
+        "networks, and angles are in degrees."
     )
     return paragraphs(text) + table(
         ("activation", "norm ratio", "angle", "spread"), rows, "Random networks"
@@ -152,8 +160,9 @@ def _angles(found: dict[str, Any]) -> str:
         panels(
             paint, {name: name for name in found}, name="angles", xlabel="angle before, degrees"
         ),
-        "Angle of two samples after a layer against the angle before the layer, in degrees. On "
-        "the dashed line the angle does not change.",
+        "The angle of two samples after an infinitely wide layer without recentering, in degrees. "
+        "On the dashed line, the layer does not change the angle. Below this line, the samples "
+        "become more alike.",
     ) + table(head, rows, "Maps of the correlation of two samples")
 
 

@@ -35,11 +35,14 @@ def summary(results: dict[str, Any]) -> str:
     """A sentence that names the score by which units were selected, and the repair."""
     chosen = results["settings"]
     repair = (
-        "no kernel was changed"
+        "did not change the remaining weights"
         if chosen["repair"] == "none"
-        else "kernels were fitted by least squares"
+        else "fitted the kernels that read the remaining units by least squares"
     )
-    return f"Units were chosen by {chosen['score']}; {repair}; nothing was trained."
+    return (
+        f"We removed the units with the smallest scores ({chosen['score']}), and {repair}. Nothing "
+        "was trained."
+    )
 
 
 def headline(results: dict[str, Any], share: float) -> list[tuple[str, str, str]]:
@@ -47,7 +50,7 @@ def headline(results: dict[str, Any], share: float) -> list[tuple[str, str, str]
     found = [("parameters", f"{results['parameters']['pruned']:,}", f"{100 * share:.1f} %")]
     for name, value in results["perplexity"].items():
         found.append((f"perplexity, {name}", f"{value['value']:.3f}", "held-out text"))
-    found.append(("memory", f"{results['peak_gib']:.2f} GiB", "at most, of the process"))
+    found.append(("memory", f"{results['peak_gib']:.2f} GiB", "largest memory of the process"))
     return found
 
 
@@ -59,7 +62,10 @@ def perplexities(results: dict[str, Any]) -> str:
         [STAGES[name], f"{found['value']:.3f}", error(found["stderr"])]
         for name, found in results["perplexity"].items()
     ]
-    caption = "The perplexity is exp of the mean cross entropy. Standard errors are over sequences."
+    caption = (
+        "Perplexity on held-out text, which is the exponential of the mean cross entropy in nats. "
+        "Standard errors are over sequences."
+    )
     return table(["decoder", "perplexity", "standard error"], rows, caption)
 
 
@@ -78,7 +84,11 @@ def counts(results: dict[str, Any]) -> str:
     ]
     rows.append(["queries", *(f"{results['heads'][name]:,}" for name in ("whole", "pruned"))])
     rows.append(["parameters", *(f"{results['parameters'][n]:,}" for n in ("whole", "pruned"))])
-    return table(["", "whole", "pruned"], rows, "Units of the decoder, the same in every layer")
+    return table(
+        ["", "whole", "pruned"],
+        rows,
+        "Number of units in every layer of the decoder, before and after pruning",
+    )
 
 
 def layers(results: dict[str, Any]) -> str:
@@ -98,8 +108,9 @@ def layers(results: dict[str, Any]) -> str:
         here = here if i in remaining["layers"] else ["removed"] * len(parts)
         rows.append([str(i), *here, f"{influences[i]:.4f}" if influences else ""])
     caption = (
-        "1 − cos is one minus the cosine between the residual streams before and after a layer. "
-        "The layers with the smallest values are removed."
+        "The units that remain in each layer. The column “1 − cos” shows one minus the "
+        "cosine between the residual streams before and after the layer. If layers are removed, "
+        "the layers with the smallest values are removed."
     )
     heads = ["layer", "key-value heads that remain", *["experts that remain"] * mixture, "1 − cos"]
     return table(heads, rows, caption)
