@@ -88,6 +88,26 @@ def test_centering_subtracts_the_mean_of_the_named_axes():
         internal.center(jnp.ones((0, 3)), -2)
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted", "expected"),
+    [
+        *((name, None, name) for name in ("bfloat16", "float16", "float32")),
+        *((name, name, name) for name in ("bfloat16", "float16", "float32")),
+        ("float16", "bfloat16", "float32"),  # neither dtype has all numbers of the other dtype
+        ("bfloat16", "float16", "float32"),
+        ("float16", "float32", "float32"),
+        ("bfloat16", "float64", "float64"),
+        ("float32", "float64", "float64"),
+        ("float32", "bfloat16", "float32"),
+        ("float64", "float16", "float64"),
+    ],
+)
+def test_inputs_are_precise_enough_for_the_dtype_of_the_result(given, wanted, expected):
+    found = internal.promote_to(jnp.asarray([1.0, 1 / 3]).astype(given), wanted)
+    assert found.dtype == expected
+    np.testing.assert_array_equal(found, jnp.asarray([1.0, 1 / 3]).astype(given).astype(expected))
+
+
 def test_promotion_is_to_at_least_float32():
     for dtype, wide in (("bfloat16", "float32"), ("float16", "float32"), ("float64", "float64")):
         assert internal.promote_to_float32(jnp.ones(2, dtype)).dtype == wide
