@@ -13,14 +13,14 @@ from experiments.compiled.layers import DTYPES, SHAPES, collective_rows, layer_r
 
 TARGETS = {"v5e": "v5e:2x2", "h100": "h100:4"}
 LIMITS = (
-    "Numbers are read from compiled programs. Nothing was run, so there are no times.",
-    "Traffic is the bytes that kernels read and write in HBM; no cache is modelled (an H100 has "
-    "50 MB).",
-    "Traffic does not include the cost of launching kernels, whose number is shown.",
-    "Arrays that fit the 128 MB of a TPU's vector memory remain there, so the traffic of "
-    "small shapes may be below the floor.",
-    "A sort or a scatter counts as one pass over its data, although it makes several passes.",
-    "A loop whose number of trips is unknown counts once, as 'while x?'.",
+    "All numbers are read from compiled programs. No program was run, so there are no times.",
+    "Traffic is the number of bytes that kernels read from HBM and write to HBM. Caches are not "
+    "modelled, although an H100 has a cache of 50 MB. The tables show the number of kernels, "
+    "because every kernel takes some time to start.",
+    "Arrays that fit into the 128 MB of a TPU's vector memory stay there, so the traffic of small "
+    "arrays can be below the floor.",
+    "A sort or a scatter counts as one pass over its data, although it makes several passes. A "
+    "loop whose number of iterations is unknown counts once, and is marked by 'while x?'.",
 )
 
 Row = dict[str, Any]

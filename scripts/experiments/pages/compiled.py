@@ -10,6 +10,16 @@ from experiments.pages import page
 DEVICES = {"v5e": "TPU v5e", "h100": "NVIDIA H100"}
 
 
+COLUMNS = (
+    "In the tables of layers, traffic, floor and temporary memory are multiples of n, the bytes of "
+    "the layer's input. The floor is the smallest traffic if no array stays in a cache or in "
+    "vector memory. The column “of Flax” shows the traffic divided by the traffic of Flax's batch "
+    "norm. The column “temporary beyond Flax” shows how much more temporary memory the layer needs "
+    "than Flax's batch norm. Numbers in parentheses are the limits that we set, and the column "
+    "“target” says whether the layer keeps its limits."
+)
+
+
 def render(results: dict[str, Any]) -> str:
     sections = [
         (f"{target}-{name}", f"{DEVICES[target]}: {TABLES[name].title}", rows_table(name, rows))
@@ -22,7 +32,7 @@ def render(results: dict[str, Any]) -> str:
         title="Compiled programs",
         about="programs compiled ahead of time",
         heading="What our programs read and write on a TPU v5e and an H100",
-        summary=page.cards(verdicts(results)) + page.paragraphs(*results["limits"]),
+        summary=page.cards(verdicts(results)) + page.paragraphs(*results["limits"], COLUMNS),
         sections=[*sections, ("host", "On the host only", host_table())],
         made=page.provenance(results, entries),
     )
