@@ -278,6 +278,16 @@ def test_the_floor_is_the_distance_of_the_same_weights_under_other_statistics(ke
     assert twice.update(1.0, frozen=3.0)["a"]["floor"] == 2  # the outputs change from ±1 to ±3
 
 
+@pytest.mark.parametrize("frozen", [None, 3.0])
+def test_the_shift_is_between_states_whatever_the_frozen_states_are(frozen):
+    tracker = Tracker(lambda scale, x: {"a": scale * x}, jnp.array([[1.0], [-1.0]]))
+    steps = [tracker.update(scale, frozen=frozen)["a"] for scale in (1.0, 2.0, 5.0)]
+    assert steps[0]["shift"] is None
+    assert [step["shift"]["exact"] for step in steps[1:]] == [1, 3]
+    floors = [None] * 3 if frozen is None else [2, 1, 2]
+    assert [step["floor"] for step in steps] == floors
+
+
 @pytest.mark.parametrize("activation_first", [False, True])
 def test_the_dense_network_normalizes_before_or_after_the_relu(activation_first, key):
     model: Any = jaxnorm.models.MLP(
