@@ -103,7 +103,7 @@ def spearman_of_noise(
     The argument `noise` is 1/ρ² − 1, and `sign` is the sign of ρ.
     """
     # With t = `noise`, asin |ρ| = π/2 − atan √t, which is accurate even if |ρ| is nearly 1.
-    whole = jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0)))
+    whole = jnp.pi / 2 - jnp.arctan(jnp.sqrt(noise))
     half = jnp.arcsin(jnp.sqrt(1 / (1 + noise)) / 2)
     return sign * 6 / (jnp.pi * (num_filters + 1)) * (whole + (num_filters - 2) * half)
 
@@ -123,7 +123,7 @@ def overlap_of_noise(
     z = float(ndtri(ratio))
     # By Plackett's identity, the probability that both scores are below z is Φ(z)² + 1/2π ∫
     # exp(−z²/(1 + sin θ)) dθ, with θ from 0 to asin ρ.
-    whole = sign * jnp.asarray(jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0))))
+    whole = sign * jnp.asarray(jnp.pi / 2 - jnp.arctan(jnp.sqrt(noise)))
     nodes, weights = np.polynomial.legendre.leggauss(40)
     angles = jnp.multiply.outer(whole, jnp.asarray((nodes + 1) / 2, whole.dtype))
     heights = jnp.exp(-(z**2) / (1 + jnp.sin(angles)))
@@ -158,7 +158,7 @@ def _l1_noise(dims: Parameter) -> Parameter:
     """1/corr² − 1, the relative variance of l1's noise, where corr = CV(l2)/CV(l1).
 
     The result is computed from CV(l1)² = (π/2 − 1)/dims and CV(l2)² = h/(dims/2 − h), where h is
-    `chi_defect(dims)`.
+    `chi_defect(dims)`. Rounding errors would make the zero at dims = 1 negative.
     """
     defect = chi_defect(dims)
-    return ((math.pi / 2 - 1) * (0.5 - defect / dims) - defect) / defect
+    return jnp.maximum(((math.pi / 2 - 1) * (0.5 - defect / dims) - defect) / defect, 0.0)

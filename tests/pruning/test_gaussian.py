@@ -220,6 +220,13 @@ def test_ratio_variance_needs_a_dimension():
         l1_l2_ratio_variance(0)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_filters_of_one_weight_are_ranked_alike(dtype):
+    rho = l1_l2_correlation(jnp.ones((), dtype))
+    assert rho == 1
+    np.testing.assert_allclose(gaussian.normal_spearman(rho, 9), 1, rtol=1e-6)
+
+
 def test_norms_become_less_correlated_with_the_dimension():
     found = l1_l2_correlation(jnp.array([1.0, 3.0, 9.0, 64.0, 576.0, 1e7]))
     expected = [1, 0.9675, 0.9481, 0.9377, 0.9361, 1 / (np.pi - 2) ** 0.5]
