@@ -10,29 +10,13 @@ import scipy.stats
 
 from claims.cwda.spread_and_mean import mean_t_test, std_t_test
 from pruning.weight_tests import filter_stds
+from tests.support.sizes_of_tests import assert_size, at_the_boundary, p_values
 
 
 @pytest.fixture
 def layers(key):
     """500 layers of 16 Gaussian filters of 144 weights, all with standard deviation 0.1."""
     return 0.1 * jax.random.normal(key, (500, 16, 144))
-
-
-def p_values(test, x):
-    return np.asarray(jax.jit(jax.vmap(lambda x: test(x)[1]))(x))
-
-
-def assert_size(found, level, expected):
-    assert abs(np.mean(found < level) - expected) < 4 * (expected / len(found)) ** 0.5
-
-
-def at_the_boundary(key, layers, n, dims, margin):
-    """Layers in which the filters' standard deviations have the relative spread `margin`."""
-    # To first order, the standard deviations of Gaussian filters have this squared relative spread.
-    own = 1 / (2 * dims - 2)
-    keys = jax.random.split(key)
-    scale = 1 + (margin**2 - own) ** 0.5 * jax.random.normal(keys[0], (layers, n, 1))
-    return scale * jax.random.normal(keys[1], (layers, n, dims))
 
 
 def test_the_literal_t_test_has_not_its_size(key):

@@ -11,6 +11,7 @@ import scipy.stats
 import pruning
 from pruning import weight_tests
 from tests.support.jitted import jitted
+from tests.support.sizes_of_tests import assert_size, at_the_boundary, p_values
 
 mean_equivalence, std_equivalence, std_homogeneity, symmetry, filter_stds, holm = map(
     jitted,
@@ -25,14 +26,6 @@ mean_equivalence, std_equivalence, std_homogeneity, symmetry, filter_stds, holm 
 def layers(key):
     """500 layers of 16 Gaussian filters of 144 dims, all with standard deviation 0.1."""
     return 0.1 * jax.random.normal(key, (500, 16, 144))
-
-
-def p_values(test, x):
-    return np.asarray(jax.jit(jax.vmap(lambda x: test(x)[1]))(x))
-
-
-def assert_size(found, level, expected):
-    assert abs(np.mean(found < level) - expected) < 4 * (expected / len(found)) ** 0.5
 
 
 def test_homogeneity_is_scipys_bartlett_test(layers):
@@ -65,15 +58,6 @@ def test_stds_of_gaussian_filters_spread_as_they_should(layers):
     stds = np.asarray(jax.jit(jax.vmap(filter_stds))(layers))
     expected = scipy.stats.chi(143).std() / scipy.stats.chi(143).mean()
     assert abs(stds.std() / stds.mean() / expected - 1) < 4 / (2 * stds.size) ** 0.5
-
-
-def at_the_boundary(key, layers, n, dims, margin):
-    """Layers in which the filters' standard deviations have the relative spread `margin`."""
-    # To first order, the standard deviations of Gaussian filters have this squared relative spread.
-    own = 1 / (2 * dims - 2)
-    keys = jax.random.split(key)
-    scale = 1 + (margin**2 - own) ** 0.5 * jax.random.normal(keys[0], (layers, n, 1))
-    return scale * jax.random.normal(keys[1], (layers, n, dims))
 
 
 def test_equivalence_of_stds_has_its_size(key):
