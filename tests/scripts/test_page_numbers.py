@@ -328,13 +328,13 @@ def test_the_answer_is_of_the_largest_ratio():
     for a, b in (("l1", "l2"), ("l1", "gm"), ("l2", "gm")):
         d = (cells[a] - cells[b])[0]
         limits.append(abs(d.mean()) + 2.919986 * d.std(ddof=1) / 3**0.5)
-    assert f"% of the channels, the margin is {100 * max(limits):.1f} points after recal" in said
+    assert f"(digits), the margin is {100 * max(limits):.1f} points after recal" in said
     table["digits", 0.5, "least squares"] = {"l1": cells["l1"], "l2": cells["l1"]}
     said = repair_page.answer(table)
     assert "points after recalibration and 0.0 points after least squares." in said
     alone = {("digits", 0.5, "recalibrated"): {"l1": cells["l1"]}}
     said = repair_page.answer(alone)
-    assert "For digits without 50 % of the channels, one criterion was measured." in said
+    assert "If 50 % of the channels are removed (digits), one criterion was measured." in said
 
 
 def test_the_degrees_of_freedom_are_by_welch_and_satterthwaite():

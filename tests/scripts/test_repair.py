@@ -127,8 +127,8 @@ def test_margins_are_at_the_largest_share_of_each_network():
         )
     )
     both = f"{first} after recalibration and {second} after least squares"
-    assert f"For a without 50 % of the channels, the margin is {both}. For b" in text
-    assert f"b without 30 % of the channels, the margin is {third} after recalibration." in text
+    assert f"If 50 % of the channels are removed (a), the margin is {both}. If 30 %" in text
+    assert f"removed (b), the margin is {third} after recalibration." in text
 
 
 def test_repairs_without_images_are_made_for_the_first_draw_and_for_all_random_channels():

@@ -123,7 +123,9 @@ def answer(table: Table) -> str:
         }
         parts = [f"{100 * x:.1f} points {name}" for name, x in limits.items() if x is not None]
         found = f"the margin is {' and '.join(parts)}" if parts else "one criterion was measured"
-        sentences.append(f"For {network} without {100 * ratio:.0f} % of the channels, {found}.")
+        sentences.append(
+            f"If {100 * ratio:.0f} % of the channels are removed ({network}), {found}."
+        )
     return (
         "Do the criteria lead to different accuracies after a repair? The mean accuracies of any "
         f"two criteria differ by less than a margin. {' '.join(sentences)}"
