@@ -62,8 +62,12 @@ def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
     """
     h, nonzero = _replace_zeros(replicate(as_samples(x, columns=2)))
     line = jnp.sort(jnp.mod(jnp.arctan2(h[:, 1], h[:, 0]), math.pi))
-    gap = jnp.diff(line, append=line[:1] + math.pi) / (2 * math.pi)
-    gap = jnp.where(gap <= 4 * jnp.finfo(h.dtype).eps, 0, gap)
+    line = jnp.concatenate([line - math.pi, line]) / (2 * math.pi)
+    # A line that nearly equals the previous line is replaced by the first of the equal lines, so
+    # that the volumes sum to 1.
+    repeated = jnp.diff(line, prepend=-1) <= 4 * jnp.finfo(h.dtype).eps
+    line = jax.lax.cummax(jnp.where(repeated, -1, line))
+    gap = jnp.roll(jnp.diff(line)[len(h) - 1 :], -1)
     volumes = jnp.concatenate([gap, gap])
     whole_plane = jnp.eye(1, 2 * len(h), dtype=h.dtype)[0]
     return jnp.where(nonzero, volumes, whole_plane).astype(jnp.result_type(x))

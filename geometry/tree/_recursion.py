@@ -126,7 +126,7 @@ def squared_distances(x: Float[Array, " n"], state: State) -> FloatExp:
     weight, exponent = _weights(state)
 
     def of_slots(column: Float[Array, " slots"]) -> Float[Array, " n"]:
-        return jnp.sum(weight[:, None] * jnp.square(rows - column[:, None]), axis=0)
+        return matmul(weight, jnp.square(rows - column[:, None]))
 
     total = jnp.triu(jnp.broadcast_to(state.sums.mantissa.sum(0)[1:n], (n, n - 1)))
     between = jnp.pad(jnp.cumsum(total, axis=1), ((0, 0), (1, 0)))

@@ -68,6 +68,22 @@ def test_points_on_the_axes():
     assert gamma_2d(x) == 0.25
 
 
+@pytest.mark.parametrize("n", [10_000, 100_000])
+def test_volumes_of_many_samples_fill_the_plane(n, key):
+    # In float32, about every tenth angle of 100,000 samples is so small that it counts as 0.
+    x = jax.random.normal(key, (n, 2), "float32")
+    assert abs(np.sum(cell_volumes_2d(x), dtype=float) - 1) < 1e-5
+
+
+def test_an_angle_that_counts_as_zero_is_not_lost():
+    # Lines at 0, ε, 2 ε and, on both sides of the start of the half turn, at −ε
+    turn = jnp.array([0, 1e-7, 2e-7, -1e-7, 1.0], "float32")
+    volumes = cell_volumes_2d(jnp.stack([jnp.cos(turn), jnp.sin(turn)], 1))
+    assert np.sum(volumes > 0) == 4
+    expected = np.array([1 / np.pi, 1 - 1 / np.pi]) / 2
+    np.testing.assert_allclose(np.unique(volumes[volumes > 0]), expected, rtol=1e-6)
+
+
 def test_zero_vectors_leave_one_cell():
     assert cell_volumes_2d(jnp.zeros((2, 2))).tolist() == [1, 0, 0, 0]
     assert gamma_2d(jnp.zeros((2, 2))) == 1

@@ -227,6 +227,13 @@ def test_vmap_equals_one_at_a_time(key):
         np.testing.assert_allclose(many.squared_distances[i], one.squared_distances, atol=1e-15)
 
 
+def test_both_sums_over_slots_are_matrix_products():
+    # For 1,400 samples in float32 on a CPU, the squared distances take 0.4 seconds as products of
+    # vectors and matrices, and 8 seconds as sums along the first axis of matrices.
+    program = str(jax.make_jaxpr(lambda x: tree_gram(x, 1))(jnp.arange(5.0)))
+    assert program.count("dot_general") == 2
+
+
 @several_keys
 def test_gradients(key):
     x = jax.random.normal(key, (5,))
