@@ -233,7 +233,7 @@ def test_accuracies_of_first_layers_are_in_percent_at_three_epochs(drawn):
     curves = {"he": [[0.1, 0.2, 0.4, 0.5], [0.3, 0.4, 0.8, 0.5]], "point": [[0.5] * 4] * 2}
     results = {"neuron_per_point": curves | {"epochs": 4, "runs": 2, "points": 7}}
     head, first, second = cells_of(geometry_page.per_point(results))
-    assert head == ["start", "epoch 1", "epoch 3", "epoch 4"]
+    assert head == ["network", "epoch 1", "epoch 3", "epoch 4"]
     assert first[1:] == ["20.00 ± 10.00", "60.00 ± 20.00", "50.00 ± 0.00"]
     assert second[1:] == ["50.00 ± 0.00"] * 3
     later = drawn[2]
@@ -271,6 +271,10 @@ def test_accuracy_and_rank_are_means_over_runs_of_their_depth(drawn):
     line = drawn["accuracy"].get_lines()[0]
     np.testing.assert_allclose((x_of(line), y_of(line)), [[1, 5], [20, 50]])
     np.testing.assert_allclose(ends_of(drawn["rank"].collections[1]), [(20, 40), (128, 128)])
+    varied = measured | {"default": of(1) | {"accuracy": [[0.9, 0.9], [0.2, 0.6]]}}
+    table = geometry_page._deepest(varied)
+    assert "with 5 hidden layers" in table
+    assert cells_of(table)[1][1:] == ["40.0", "20.0", "60.0"]
 
 
 def test_pairs_of_criteria_are_averaged_over_layers_and_then_over_seeds():

@@ -45,8 +45,13 @@ def render(results: dict) -> str:
         about="geometry",
         heading=title,
         summary=paragraphs(
-            "We computed each figure of the paper again, and compare every measured value with a "
-            "reference that was computed without this code."
+            "We computed Figures 2 to 8 of the paper again, and trained the network that its "
+            "Discussion proposes. Recentering subtracts from the outputs of a neuron their mean "
+            "over the batch, and rescaling divides the outputs by a measure of their size. Batch "
+            "norm does both. A layer of the random networks is a random linear map, then "
+            "recentering or rescaling or both, and then ReLU.",
+            "A reference value was computed by other code, as a check of our value. In tables, the "
+            "reference value is in parentheses, if it has no column of its own.",
         )
         + reference("Batch Normalization Decomposed"),
         sections=[(key, title, section(results)) for key, title, section in SECTIONS],
@@ -64,6 +69,42 @@ def beside(
 
 def accuracy_and_rank(results: dict) -> str:
     measured = results["figure_2"]
+    return (
+        paragraphs(
+            f"We trained networks of width 128 on {measured['data']} for {measured['steps']:,} "
+            f"steps of 128 images, with {measured['runs']} runs for each depth. The paper has 17 "
+            "depths, 35,100 steps and 3 runs, as with the option --figure-2 full. Before training, "
+            "we measured the rank of the outputs X of the last hidden layer for the first batch, "
+            "and their effective rank tr(C)²/‖C‖², where C = XᵀX. After training, we measured the "
+            "accuracy on 1,000 training images."
+        )
+        + _deepest(measured)
+        + figure(
+            figures.figure_2(measured),
+            "Training accuracy, rank and effective rank for each number of hidden layers. Each "
+            "line is the mean over runs, and the band reaches from the smallest to the largest "
+            "run.",
+            STARTS.values(),
+            "three",
+        )
+        + details("Show every depth", _depths(measured))
+    )
+
+
+def _deepest(measured: dict) -> str:
+    """A table of the accuracies of the deepest networks."""
+    rows = []
+    for start, series in STARTS.items():
+        values = 100 * np.array(measured[start]["accuracy"][-1])
+        found = values.mean(), values.min(), values.max()
+        rows.append([series.label, *(f"{value:.1f}" for value in found)])
+    layers = measured["depths"][-1] + 1
+    caption = f"Training accuracy in % of networks with {layers} hidden layers"
+    return table(["network", "mean over runs", "smallest run", "largest run"], rows, caption)
+
+
+def _depths(measured: dict) -> str:
+    """A table of accuracies and ranks with a row for each network and depth."""
     rows = []
     for start, series in STARTS.items():
         for hl, accuracy, rank, effective in zip(
@@ -74,33 +115,21 @@ def accuracy_and_rank(results: dict) -> str:
             reference = RANK_REFERENCE[start].get(hl + 1, "–")
             cells = f"{100 * np.mean(accuracy):.1f}", f"{np.mean(rank):.1f}", f"{reference}"
             rows.append([f"{series.label}, {hl + 1}", *cells, f"{np.mean(effective):.2f}"])
-    recipe = (
-        f"{measured['data']}, width 128, {measured['steps']:,} steps of 128 images, "
-        f"{measured['runs']} runs; the paper has 17 depths, 35,100 steps and 3 runs "
-        "(--figure-2 full). "
-        "Ranks are measured on the last hidden layer for the first batch, before training."
-    )
-    head = ["start, hidden layers", "accuracy, %", "rank", "rank, reference", "effective rank"]
-    return (
-        paragraphs(recipe)
-        + figure(
-            figures.figure_2(measured),
-            "Means over runs. The bands reach from the smallest to the largest run. The reference "
-            "ranks were measured on synthetic inputs like images.",
-            STARTS.values(),
-            "three",
-        )
-        + details("Every depth", table(head, rows, "Figure 2"))
+    return table(
+        ["network, hidden layers", "accuracy, %", "rank", "rank, reference", "effective rank"],
+        rows,
+        "Means over runs for each network and number of hidden layers. The reference ranks are of "
+        "networks with synthetic inputs that resemble images.",
     )
 
 
 def odd_point(results: dict) -> str:
     measured = results["figure_3"]
     names = {
-        "norm_ratio": "norm over the others'",
-        "second_ratio": "second norm over the first",
-        "angle": "angle to the others, degrees",
-        "spread": "angle of two others, degrees",
+        "norm_ratio": "largest norm / mean norm of the others",
+        "second_ratio": "second largest norm / largest norm",
+        "angle": "mean angle to the others, degrees",
+        "spread": "mean angle of two others, degrees",
     }
     rows = [
         [title, *beside(measured["medians"][name], ODD_REFERENCE[name], ".3g")]
@@ -108,32 +137,38 @@ def odd_point(results: dict) -> str:
     ]
     return (
         paragraphs(
-            f"{measured['points']} Gaussian points pass through random layers of recentering and "
-            f"ReLU of width {measured['width']}. One point escapes to a right angle, and the "
-            "others gather. The paper draws them as one point, but they keep a spread of "
-            f"{results['odd_state_spread']:.1f} degrees at infinite width."
+            f"We passed {measured['points']} Gaussian points through random layers of recentering "
+            f"and ReLU of width {measured['width']}. One point, the odd point, becomes much longer "
+            "than the others and moves to a right angle to them, while the others gather. The "
+            "paper draws the others as one point, but at infinite width the angle between two of "
+            f"them remains {results['odd_state_spread']:.1f} degrees."
         )
         + figure(
             figures.figure_3(measured),
-            f"One of the {measured['networks']} networks of the table: its last batch, and the "
-            "angles of its pairs of points.",
+            f"One of the {measured['networks']} networks of the table. Left: the points after the "
+            "last layer, in a random plane. Right: the angle of each pair of points before and "
+            "after the last layer. On the dashed line, the angle does not change.",
             (ODD, OTHERS, SAME),
         )
         + table(
-            ["", *(f"layer {layer}" for layer in measured["layers"])],
+            ["median", *(f"layer {layer}" for layer in measured["layers"])],
             rows,
-            f"Medians of {measured['networks']} networks (reference)",
+            f"Medians over {measured['networks']} networks for the longest point, with the "
+            "reference in parentheses",
         )
     )
 
 
 def tree(results: dict) -> str:
     return paragraphs(
-        "The recentering tree of five points. Every neuron has two children: one sees the values "
-        "above its mean, and the other the values below. The figure is exact."
+        "In the recentering tree, every neuron has two children. One child has the amounts by "
+        "which the neuron's values exceed their mean, and the other child has the amounts by which "
+        "the values fall below the mean. All other amounts are zero. We computed the values for "
+        "five points exactly."
     ) + figure(
         figures.figure_4(results["figure_4"]),
-        "Each line is a neuron, each dot is the value of a point, and the upright bar is the mean.",
+        "Layers 0 to 3 of the tree. Each line is a neuron, each dot is the value of the neuron for "
+        "a point, and the upright bar is the mean of the values.",
     )
 
 
@@ -149,25 +184,31 @@ def angles(results: dict) -> str:
         ]
         for name, title in PARTS.items()
     ]
-    head = ["n, width", *(f"{n}, {width}" for n, width in measured["sizes"])]
+    head = ["network; n, width", *(f"{n}, {width}" for n, width in measured["sizes"])]
     return (
         paragraphs(
-            "Angles of pairs of Gaussian points after layer 29 and after layer 30. The paper has "
-            "75 degrees with recentering and 60 without. “Without recentering” has two readings: "
-            "rescaling about zero gives 58.75 degrees, and rescaling about the mean lets angles "
-            "collapse. With recentering the angle is 71.44 degrees for many points, and 75 for "
-            "nine."
+            "We measured the angles between pairs of Gaussian points after layers 29 and 30 of "
+            "random networks. The paper has 75 degrees with recentering and 60 degrees without "
+            "recentering. At infinite width, the angle with recentering is 71.44 degrees for many "
+            "points, and 75 degrees for nine points. The words “without recentering” can mean two "
+            "things. If the outputs are divided by their root mean square (rescaling about zero), "
+            "the angle is 58.75 degrees. If the outputs are divided by their standard deviation "
+            "(rescaling about the mean), the angles become much smaller."
         )
         + figure(
             figures.figure_5(measured),
-            "100 points, width 500; a fifth of all pairs.",
+            "Each point is a pair of points in a network with 100 points and width 500, and a "
+            "fifth of all pairs is shown. On the dashed line, the angle does not change in the "
+            "layer. Each panel has one combination of recentering and rescaling.",
             (SAME,),
             "three",
         )
         + table(
             [*head, "100, ∞ (exact)", "∞, ∞ (reference)", "the paper"],
             rows,
-            "Median angle after layer 30, degrees (reference); infinite width: our exact maps",
+            "Median angle after layer 30 in degrees for n points, with the reference in "
+            "parentheses. For infinite width, we computed the angle exactly. The last column has "
+            "the angle that the paper prints.",
             kind="narrow",
         )
     )
@@ -176,10 +217,10 @@ def angles(results: dict) -> str:
 def histograms(results: dict) -> str:
     measured = results["figure_6"]
     head = {
-        "median": "median neuron",
-        "p95": "95th percentile",
-        "above_90_percent": "neurons that answer more than 90 % of inputs",
-        "zeros": "entries that are 0",
+        "median": "share of inputs, median neuron",
+        "p95": "share of inputs, 95th percentile",
+        "above_90_percent": "share of neurons that more than 90 % of inputs activate",
+        "zeros": "share of outputs that are 0",
     }
     rows = []
     for name, references in ANSWER_REFERENCE.items():
@@ -187,31 +228,39 @@ def histograms(results: dict) -> str:
         rows.append([PARTS[name], *beside(values, references, ".2f", ".2f")])
     return (
         paragraphs(
-            f"{measured['points']} points, width {measured['width']}, layer {measured['layer']}. "
-            "Without recentering some neurons respond to almost every input; with recentering "
-            "none does. “Negligible for most inputs” does not describe this: half of the "
-            "activities are zero, and the other half has a half-Gaussian distribution."
+            f"We measured the outputs of the neurons in layer {measured['layer']} of random "
+            f"networks of width {measured['width']} for {measured['points']} points. We say that "
+            "an input activates a neuron if the output exceeds a tenth of the neuron's largest "
+            "output. Without recentering, almost every input activates some of the neurons, and "
+            "with recentering, no neuron is activated by almost every input. The paper's words "
+            "“negligible for most inputs” do not describe the outputs. Half of the outputs are "
+            "zero, and the other half has a half-Gaussian distribution."
         )
         + figure(
             figures.figure_6(measured),
-            "Left: the neuron with the largest ratio of mean to standard deviation.",
+            "Histograms of the outputs of one neuron over the inputs. Left: the neuron with the "
+            "largest ratio of mean to standard deviation. Right: the first neuron that is not "
+            "always zero.",
         )
         + table(
-            ["", *head.values()],
+            ["network", *head.values()],
             rows,
-            "Share of inputs above a tenth of a neuron's maximum (reference)",
+            "Share of the inputs that activate a neuron, over all neurons, with the reference in "
+            "parentheses",
         )
     )
 
 
 def clusters(results: dict) -> str:
     return paragraphs(
-        "One step of the tree. A neuron of two values has two children of two values. A neuron of "
-        "three values has one child of three and one child of two values. This is exact, except "
-        "if a value equals the mean."
+        "The figures show one step of the recentering tree for five points. If a neuron has two "
+        "different values, each child has two different values. If a neuron has three different "
+        "values, one child has three and the other child has two different values, unless a value "
+        "equals the mean."
     ) + figure(
         figures.figures_7_and_8(results["figures_7_and_8"]),
-        "The values of a neuron and of its two children at five points.",
+        "Values of a neuron and of its two children for each of five points. The dashed line is "
+        "the mean of the neuron's values.",
     )
 
 
@@ -226,20 +275,23 @@ def per_point(results: dict) -> str:
     epochs = measured["epochs"]
     return (
         paragraphs(
-            "The paper's Discussion proposes to start with one neuron for each data point. We "
-            f"compare an MLP of {measured['points']} hidden neurons on the digits, one for each of "
-            f"as many training images, with He's initialization; {measured['runs']} runs, Adam at "
-            "0.001."
+            "The paper's Discussion proposes to start training with one neuron for each data "
+            f"point. We trained MLPs with {measured['points']} hidden neurons on the digits. In "
+            "one kind, each neuron is active for only one of as many training images at the start. "
+            "The other kind starts with He et al.'s initialization. Each kind has "
+            f"{measured['runs']} runs, with Adam at the learning rate 0.001."
         )
         + figure(
             figures.neuron_per_point(measured),
-            "Means over runs. The bands reach from the smallest to the largest run.",
+            "Test accuracy after each epoch, and the same accuracy in the later half of training. "
+            "Each line is the mean over runs, and the band reaches from the smallest to the "
+            "largest run.",
             FIRST_LAYERS.values(),
         )
         + table(
-            ["start", "epoch 1", f"epoch {epochs // 2 + 1}", f"epoch {epochs}"],
+            ["network", "epoch 1", f"epoch {epochs // 2 + 1}", f"epoch {epochs}"],
             rows,
-            "Test accuracy, % ± standard error over runs",
+            "Mean test accuracy in % ± one standard error over runs",
         )
     )
 

@@ -7,24 +7,24 @@ from experiments.pages import plots
 from experiments.pages.plots import GRID, INK, MUTED, PAPER, SERIES, SMALL, Series, panels
 
 STARTS = {
-    "default": Series("PyTorch's default start", SERIES[3], "^"),
-    "he": Series("He's start", SERIES[1], "s", filled=False),
+    "default": Series("PyTorch's default weights", SERIES[3], "^"),
+    "he": Series("He et al.'s weights", SERIES[1], "s", filled=False),
     "batch_norm": Series("batch norm, Adam", SERIES[0], "o"),
     "batch_norm_sgd": Series("batch norm, SGD", SERIES[2], "D"),
 }
 FIRST_LAYERS = {
-    "he": Series("He's start", SERIES[1], "s", filled=False),
+    "he": Series("He et al.'s initialization", SERIES[1], "s", filled=False),
     "point": Series("one neuron per point", SERIES[0], "o"),
 }
-ODD = Series("the odd point, or its pairs", SERIES[1], "*")
-OTHERS = Series("the others", SERIES[0], "o")
-SAME = Series("no change", MUTED, "")
+ODD = Series("the odd point, or pairs with the odd point", SERIES[1], "*")
+OTHERS = Series("the other points, or pairs of other points", SERIES[0], "o")
+SAME = Series("the angle does not change", MUTED, "")
 PARTS = {
     "standardize": "recentering and rescaling",
     "rescale_rms": "rescaling about zero alone",
     "rescale": "rescaling about the mean alone",
     "recenter": "recentering alone",
-    "none": "neither",
+    "none": "no normalization",
 }
 
 
@@ -124,8 +124,8 @@ def figure_6(results: dict) -> list[str]:
         axes.hist(values, bins=20, color=SERIES[0], alpha=0.45)
         axes.axvline(float(np.mean(values)), color=SERIES[1], lw=1.5)
 
-    titles = {name: f"inputs; {PARTS[name]}" for name in ("rescale_rms", "standardize")}
-    xlabel = "activity of one neuron; upright line: its mean"
+    titles = {name: f"inputs, {PARTS[name]}" for name in ("rescale_rms", "standardize")}
+    xlabel = "output of a neuron; upright line: mean"
     return panels(paint, titles, name="figure-6", xlabel=xlabel)
 
 

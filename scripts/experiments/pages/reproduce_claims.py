@@ -46,8 +46,8 @@ def odd_point(results: dict) -> str:
         f"{tree['points']} scalars through the recentering tree to depth {tree['depth']:,}. In the "
         "tree, each neuron has one child for the values above its mean and one child for the "
         "values below. We call a point odd if its norm is at least (n − 1)/2 times the mean norm "
-        "of the n − 1 others, its angle to the others is at least 80°, and their angles to each "
-        f"other are at most 45°. {odd_point_sentence(results['odd_point'])}"
+        "of the n − 1 others, its mean angle to them is at least 80°, and their mean angle to each "
+        f"other is at most 45°. {odd_point_sentence(results['odd_point'])}"
     ) + figure(
         [_projection_plot(network), _norm_ratio_plot(network), _tree_plot(tree)],
         "Left: the points after the last layer, projected to their two principal components. "
@@ -127,8 +127,8 @@ def odd_point_sentence(results: dict) -> str:
         ends = "as Theorem 11 says"
     return (
         f"After {network['depth']} layers, {state}. The norm of the longest point is {ratio} times "
-        f"the mean norm of the others. The longest point is at an angle of {angle}° to the others, "
-        f"and the others are at angles of {spread}° to each other. In the tree, the longest point "
+        f"the mean norm of the others. Its mean angle to the others is {angle}°, and the mean "
+        f"angle between two of the others is {spread}°. In the tree, the longest point "
         f"has {number(tree['norm_ratio'], 3)} times the mean norm of the others. The angle between "
         "the points with the smallest and the largest input is "
         f"{number(tree['angle_ends_degrees'], 4)}°, {ends}."
