@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from jaxnorm.internal import auto_sharded, promote_to_float32
+from jaxnorm.internal import auto_sharded, promote_to_float32, unit_of
 from jaxnorm.shift._samples import check_pair, check_weights
 
 # A block of columns has at most `CACHED` elements, so that its 2 MB fit into a cache. However, a
@@ -75,6 +75,7 @@ def _shares(weights: Array | None, x: Array) -> Float[Array, " n"]:
     if weights is None:
         return jnp.full(len(x), 1 / len(x), x.dtype)
     weights = jnp.asarray(weights, x.dtype)
+    weights = weights / unit_of(weights.max())  # the sum of large weights would overflow
     return weights / weights.sum()
 
 

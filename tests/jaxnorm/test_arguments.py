@@ -297,7 +297,7 @@ WRONG_SHAPES = {
         lambda: jaxnorm.batch_norm(ROW),
         lambda: jaxnorm.batch_renorm(ROW),
     ],
-    r"weights must be finite and not all zero; got a sum of 0$": [
+    r"weights must not all be zero; their sum is 0$": [
         lambda: shift.emd(X, X[:2], y_weights=jnp.zeros(2))
     ],
     r"x must be images .*; got \(2, 8, 8, 2\)$": [
