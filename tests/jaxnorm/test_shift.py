@@ -404,7 +404,7 @@ def test_the_gradient_of_more_samples_than_an_int16_counts(in_numpy, monkeypatch
 
 @pytest.mark.parametrize("weights", [[0.0, 0.0], [1.0, np.nan], [1.0, np.inf]])
 def test_weights_that_are_no_masses_are_refused(weights):
-    with pytest.raises(ValueError, match="weights must (be finite|not all be zero)"):
+    with pytest.raises(ValueError, match=r"weights must (be finite|not all be zero)"):
         emd(jnp.ones((2, 1)), jnp.ones((3, 1)), x_weights=jnp.array(weights))
 
 
