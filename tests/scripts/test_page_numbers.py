@@ -445,6 +445,10 @@ def test_cards_of_a_training_are_of_one_network_or_of_several():
     assert "233 images/s" in several
     assert "<p>The data set has the note “A note.”</p>" in several
     assert "the note" not in alone
+    assert "multiplies" not in alone
+    for name, factor in (("unitized", "by α/‖x̂‖ + 1"), ("bounded", "by 1/(α‖x̂‖ + 1")):
+        recipe = RECIPE | {"normalization": name}
+        assert factor in train._summary(training_results([0.5], recipe=recipe))
 
 
 def test_the_title_of_a_training_has_its_normalization_and_warm_up():

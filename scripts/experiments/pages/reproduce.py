@@ -17,7 +17,7 @@ from experiments.pages import (
 from experiments.pages.page import cards, paragraphs, provenance
 from experiments.pages.papers import KEYS, criteria_defined, reference
 from experiments.pages.sentences import likeness, percent
-from experiments.pages.series import NORMALIZATIONS, pair_label
+from experiments.pages.series import NORMALIZATIONS, pair_label, unitized_defined
 
 
 def render(results: dict) -> str:
@@ -68,10 +68,7 @@ def _summary(results: dict) -> str:
     done = (
         f"We trained the same network with batch norm and with unitized batch norm on "
         f"{results['data']['name']}, compared criteria of pruning on the trained networks, and "
-        "checked claims of three papers by random draws. Unitized batch norm multiplies the "
-        "outputs x̂ of batch norm, sample by sample, by α/‖x̂‖ + 1 − α. Here ‖x̂‖ is a norm of the "
-        "outputs for the sample, and α is learned for each channel. If α is 0, the layer is batch "
-        "norm."
+        f"checked claims of three papers by random draws. {unitized_defined()}"
     )
     about = paragraphs(*_about(results))
     return paragraphs(done) + cards(items) + about + criteria_defined() + reference(*KEYS)

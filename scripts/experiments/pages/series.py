@@ -12,6 +12,8 @@ NORMALIZATIONS = {
     "batch_norm": Series("batch norm", SERIES[0], "o"),
     "unitized": Series("unitized batch norm", SERIES[1], "s", filled=False),
 }
+# By this factor, a unitized layer multiplies the outputs of batch norm (Equations 10 and 9).
+FACTORS = {"unitized": "α/‖x̂‖ + 1 − α", "bounded": "1/(α‖x̂‖ + 1 − α)"}
 LABELS = {"fermat": "Fermat", "gm": "GM"}
 COLOURS, MARKERS = SERIES[2:], ("o", "s", "^", "D", "*")
 MOMENTS = {"mean": "mean", "var": "variance", "skewness": "skewness", "kurtosis": "kurtosis"}
@@ -36,3 +38,12 @@ CRITERIA = criterion_series(pruning.CRITERIA)
 def pair_label(pair: str) -> str:
     """The name of a pair of criteria in words; for example, `"l1-fermat"` becomes l1 and Fermat."""
     return " and ".join(LABELS.get(name, name) for name in pair.split("-"))
+
+
+def unitized_defined(normalization: str = "unitized") -> str:
+    """Sentences that define unitized batch norm with a factor of `FACTORS`."""
+    return (
+        "Unitized batch norm multiplies the outputs x̂ of batch norm, sample by sample, by "
+        f"{FACTORS[normalization]}. Here ‖x̂‖ is a norm of the outputs for the sample, and α is "
+        "learned for each channel. If α is 0, the layer is batch norm."
+    )

@@ -18,7 +18,7 @@ from experiments.pages.page import cards, figure, paragraphs, table
 from experiments.pages.papers import reference
 from experiments.pages.plots import MUTED, SERIES, SMALL, Series, curve, line, mark_drops, panels
 from experiments.pages.sentences import duration, number, percent, value_with_error
-from experiments.pages.series import MARKERS, MOMENTS, NORMALIZATIONS
+from experiments.pages.series import MARKERS, MOMENTS, NORMALIZATIONS, unitized_defined
 
 UNITS = [Series(f"unit {i + 1}", SERIES[i % 6], MARKERS[i % 5], filled=i < 5) for i in range(8)]
 KINDS = {
@@ -26,6 +26,7 @@ KINDS = {
     "running": Series("running averages", SERIES[1], "s", filled=False),
     "batch": Series("statistics of each batch", SERIES[2], "^"),
 }
+PLACES = {"norm first": "before", "ReLU first": "after"}
 # Means are over this number of epochs before a drop of the learning rate, and after the drop.
 NEAR = 3
 AT_DROPS = (
@@ -281,7 +282,7 @@ def _done(results: dict) -> Iterator[str]:
         f"100 units and one layer of 8 units, on {data['name']} with batch norm and with unitized "
         "batch norm. After every epoch, we measured the shift of the outputs of two layers and the "
         "moments of the last layer's outputs. The shift is the exact earth mover distance between "
-        "the outputs before and after the epoch."
+        f"the outputs before and after the epoch. {unitized_defined()}"
     )
     ratios = [d["ratio"] for d in select(drops, kind="whole set", schedule="drops")]
     if ratios:
@@ -289,7 +290,7 @@ def _done(results: dict) -> Iterator[str]:
         yield (
             "After a drop of the learning rate, the shift that the weights alone cause is between "
             f"{_measured(low)} and {_measured(high)} times the shift before the drop. The cards "
-            f"show this factor for networks “{drops[0]['order']}”."
+            f"show this factor for networks that normalize {PLACES[drops[0]['order']]} ReLU."
         )
     tested = [r for r in results["findings"]["movement"] if r.get("holm") is not None]
     if tested:
@@ -308,8 +309,8 @@ def _terms(results: dict) -> Iterator[str]:
     data, settings = results["data"], results["settings"]
     seeds = settings["seeds"]
     yield (
-        "In a network “norm first”, a layer normalizes before ReLU, and in a network “ReLU first”, "
-        "a layer normalizes after ReLU. “Rate with drops” means that the learning rate is divided "
+        "A network “norm first” normalizes before ReLU, and a network “ReLU first” normalizes "
+        "after ReLU. “Rate with drops” means that the learning rate is divided "
         "at the epochs of the tables, and “constant rate” that it stays the same. A distance has "
         "the unit of the outputs, is between the joint outputs for "
         f"{min(settings['exact'], data['probe'])} test images, and is averaged over two layers."

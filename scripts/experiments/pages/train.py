@@ -12,7 +12,7 @@ from experiments.pages import page, plots
 from experiments.pages.page import cards, figure, paragraphs, provenance, table
 from experiments.pages.plots import SERIES, SMALL, Series, curve, draw, mark_drops
 from experiments.pages.sentences import duration, number, percent
-from experiments.pages.series import NORMALIZATIONS
+from experiments.pages.series import FACTORS, NORMALIZATIONS, unitized_defined
 from experiments.training.accuracies import percentages
 
 RUN = Series("mean over seeds", SERIES[0], "o")
@@ -126,7 +126,9 @@ def _summary(results: dict) -> str:
         "All accuracies are those after the last epoch."
     )
     note = f"The data set has the note “{results['note']}”" if results["note"] else ""
-    return paragraphs(done) + cards(items) + paragraphs(*filter(None, [note]))
+    name = recipe["normalization"]
+    terms = unitized_defined(name) if name in FACTORS else ""
+    return paragraphs(done) + cards(items) + paragraphs(*filter(None, [terms, note]))
 
 
 def _curves(results: dict) -> str:
