@@ -16,6 +16,8 @@ from pruning.weights._limits import WeightsError, default_max_bytes
 from pruning.weights._load import guard
 
 ARRAYS = (jax.Array, np.ndarray, np.generic)
+# Variables that a model fills while it runs, and random keys.
+TRANSIENT = nnx.Any(nnx.RngState, nnx.Cache, nnx.Intermediate)
 DTYPE_NAMES = {np.dtype(dtype).name for dtype in _formats.DTYPES.values()}
 
 
@@ -31,8 +33,9 @@ def save(path: str | Path, source: Any) -> None:
     Args:
       path: The path of the file, which ends in .safetensors.
       source: A module of NNX, or any tree of arrays, such as `pruned.params`. For a module,
-        parameters and running statistics are saved. Leaves that are not arrays are left out, and so
-        are the random keys of an NNX state.
+        all variables are saved, such as parameters and running statistics. The random keys, the
+        caches and the intermediate values of a module or of its state are left out, and so are
+        leaves that are not arrays.
 
     Raises:
       WeightsError: `path` does not end in .safetensors, or its folder does not exist. There is no
@@ -75,7 +78,8 @@ def restore(path: str | Path, like: Any) -> Any:
 
     For a module, call `nnx.update(model, restore(path, nnx.state(model)))`. The result has the
     widths of the file, so `like` may be the large network when you restore a pruned network. The
-    result has no random keys, such as the keys of dropout layers.
+    result has no random keys, such as the keys of dropout layers, no caches and no intermediate
+    values.
 
     Args:
       path: A safetensors file.
@@ -94,7 +98,7 @@ def restore(path: str | Path, like: Any) -> Any:
     path = _check(path)
     if not path.is_file():
         raise WeightsError(f"there must be a file of weights at {path}; there is none")
-    arrays, like = guard(_formats.safetensors, path, default_max_bytes(path)), _without_keys(like)
+    arrays, like = guard(_formats.safetensors, path, default_max_bytes(path)), _lasting(like)
     names = [
         name for name, leaf in _by_name(like) if isinstance(leaf, (*ARRAYS, jax.ShapeDtypeStruct))
     ]
@@ -118,17 +122,17 @@ def _check(path: str | Path) -> Path:
 def _by_name(tree: Any) -> list[tuple[str, Any]]:
     """The names and arrays of a tree's leaves. An NNX variable is replaced by its array."""
     if isinstance(tree, nnx.Module):
-        tree = nnx.state(tree, nnx.Any(nnx.Param, nnx.BatchStat))
+        tree = nnx.state(tree)
     value = jax.tree_util.GetAttrKey("value")
-    leaves = jax.tree_util.tree_leaves_with_path(_without_keys(tree))
+    leaves = jax.tree_util.tree_leaves_with_path(_lasting(tree))
     paths = [path[:-1] if path[-1:] == (value,) else path for path, _ in leaves]
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path in paths]
     return [(name, leaf) for name, (_, leaf) in zip(names, leaves, strict=True)]
 
 
-def _without_keys(tree: Any) -> Any:
-    """The `tree`, without random keys and their counts if `tree` is the state of a module."""
-    return nnx.filter_state(tree, nnx.Not(nnx.RngState)) if isinstance(tree, nnx.State) else tree
+def _lasting(tree: Any) -> Any:
+    """The `tree`, without `TRANSIENT` variables if `tree` is the state of a module."""
+    return nnx.filter_state(tree, nnx.Not(TRANSIENT)) if isinstance(tree, nnx.State) else tree
 
 
 def _first(names: list[str]) -> str:

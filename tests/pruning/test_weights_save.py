@@ -33,6 +33,31 @@ def test_random_keys_of_dropout_are_neither_saved_nor_needed(source, tmp_path):
     other(jnp.ones((1, 2), "float32"))
 
 
+class Buffers(nnx.Module):
+    """A layer with a variable of each kind."""
+
+    def __init__(self, seed):
+        rngs = nnx.Rngs(seed)
+        self.attention = nnx.MultiHeadAttention(2, 4, decode=True, rngs=rngs)
+        self.norm, self.dropout = nnx.BatchNorm(4, rngs=rngs), nnx.Dropout(0.5, rngs=rngs)
+        self.average = nnx.Variable(jnp.full(4, seed, "float32"))
+        self.steps = nnx.Variable(jnp.array(seed))
+
+
+@pytest.mark.parametrize("source", [lambda model: model, nnx.state])
+@pytest.mark.parametrize("used", [0, 1])
+def test_all_variables_are_restored_but_caches_and_intermediates(source, used, tmp_path):
+    models = Buffers(0), Buffers(1)
+    models[used].attention.init_cache((1, 3, 4))
+    models[used].norm.recorded = nnx.Intermediate((jnp.ones(2),))
+    weights.save(tmp_path / "net.safetensors", source(models[0]))
+    nnx.update(models[1], weights.restore(tmp_path / "net.safetensors", nnx.state(models[1])))
+    assert models[1].average[...].tolist() == [0, 0, 0, 0]
+    assert models[1].steps[...] == 0
+    same(nnx.state(models[1], nnx.Param), nnx.state(models[0], nnx.Param))
+    assert hasattr(models[1].attention.cached_key, "shape") == used
+
+
 def test_an_nnx_network_is_restored_with_its_statistics(tmp_path):
     model = MLP(inputs=4, widths=(3,), classes=2, rngs=nnx.Rngs(0))
     model(jnp.ones((5, 4), "float32"))
