@@ -75,7 +75,6 @@ def main(options: Flat[Options]) -> None:
                 "plugins": {PLUGINS[name]: version(PLUGINS[name]) for name in targets},
                 "seconds": cli.seconds(),
                 "seeds": None,
-                "limits": compiled_tables.LIMITS,
                 "targets": rows,
             }
             page.write(results, compiled_page.render, out)

@@ -180,7 +180,6 @@ def test_the_page_has_every_row_and_says_what_is_not_measured():
     html = compiled_page.render(
         {
             "targets": {"h100": found},
-            "limits": LIMITS,
             "command": "python scripts/bench_compiled.py",
             "date": "2026-01-01",
             "seconds": 60.0,

@@ -108,7 +108,8 @@ def iota(eqn: Equation, sets: UnionFind) -> Results:
 def concatenate(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     axis = eqn.params["dimension"]
     parts = (v.axes[axis] for v in values)
-    # An operand without channel ids along the axis keeps its size, so its ids become `FIXED`.
+    # If an operand has no channel ids along the axis, the operand keeps its size. Therefore the
+    # ids of the axis become `FIXED`.
     parts = [fixed(p.size) if is_free(p) else p for p in parts]
     axes = [
         np.concatenate(parts) if k == axis else reduce(sets.union, [v.axes[k] for v in values])

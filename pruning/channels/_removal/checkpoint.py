@@ -174,7 +174,7 @@ def load_pruned(
       like: A tree of arrays or shapes with the structure of the result's `params`, such as
         `nnx.state(nnx.eval_shape(build))` for a function `build` that makes the network. The widths
         of `like` are the saved widths or the widths before pruning. Trees of dictionaries, lists
-        and tuples do not need `like`. Without `like`, a tree with other containers becomes nested
+        and tuples do not need `like`. Without `like`, all containers of the tree become nested
         dictionaries, whose keys are the names on the path from the root to each array.
 
     Raises:

@@ -295,7 +295,7 @@ def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[Cha
 def match_names(
     groups: Sequence[ChannelGroup], names: Iterable[str], argument: str
 ) -> list[set[str]]:
-    """For each group, the set of the given names whose layers make the group's channels.
+    """For each group, the given names that match a layer that makes the group's channels.
 
     Raises:
       ValueError: A name matches no layer that makes channels of a group. The error names the

@@ -26,8 +26,8 @@ claim = partial(Claim, "jaxnorm")
 
 EPS = 1e-2  # The eps that layer norm and RMS norm use here.
 # FAR scales two opposite points. At this scale, the distance of the outputs is nearly the bound 2M.
-# NEAR scales two opposite steps from a point. At this scale, the distance of the outputs is nearly
-# the bound L W.
+# Two steps of ±NEAR times a direction lead from a point to two near points. The distance between
+# the outputs of these points is nearly the bound L W.
 FAR, NEAR = 1e6, 1e-6
 
 

@@ -258,7 +258,8 @@ def histogram(name: str, weights: np.ndarray) -> dict[str, Any]:
     }
 
 
-# The function is compiled as a whole, because eager mode would compile every operation.
+# The function is compiled as a whole, because eager mode would compile every operation
+# separately.
 _ks = jax.jit(pruning.ks_normal, compiler_options=QUICK)
 
 

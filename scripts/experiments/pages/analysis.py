@@ -153,7 +153,7 @@ def _layers(results: dict) -> str:
     columns = layer_columns(layers)
     sizes = ["layer", "filters", "dims"]
     tables = {
-        "Spearman's ρ of each pair of criteria, and the smallest overlap": [
+        "Spearman's ρ of each pair of criteria, and the smallest overlap of two criteria": [
             *(*sizes, *SHORT.values(), "overlap")
         ],
         "Distance to a Gaussian, and tests that fail": [

@@ -4,7 +4,7 @@ from typing import Any
 
 from experiments.benchmarks.host_functions import HOST_ONLY
 from experiments.compiled.functions import qualified_name
-from experiments.compiled.tables import TABLES, Row
+from experiments.compiled.tables import LIMITS, TABLES, Row
 from experiments.pages import page
 
 DEVICES = {"v5e": "TPU v5e", "h100": "NVIDIA H100"}
@@ -32,7 +32,7 @@ def render(results: dict[str, Any]) -> str:
         title="Compiled programs",
         about="programs compiled ahead of time",
         heading="What our programs read and write on a TPU v5e and an H100",
-        summary=page.cards(verdicts(results)) + page.paragraphs(*results["limits"], COLUMNS),
+        summary=page.cards(verdicts(results)) + page.paragraphs(*LIMITS, COLUMNS),
         sections=[*sections, ("host", "On the host only", host_table())],
         made=page.provenance(results, entries),
     )

@@ -34,8 +34,8 @@ DIFFERENCES = (
     "in common, for 64 filters of 576 weights of which half are pruned. We then correlated this "
     "share with the measured difference in accuracy, for all pairs of criteria in all networks.",
     "The table shows Pearson's correlation, its square (“explained”), and the largest share of the "
-    "variance that any function of the pair of criteria could explain (“by the pair”). The p-value "
-    "comes from permutations of the pairs within each network.",
+    "variance that any function of the pair of criteria could explain (“by the pair”). For the "
+    "p-value, the pairs of criteria were permuted within each network.",
 )
 LEVEL = 0.05  # of a test for each row of the table of accuracies
 

@@ -310,7 +310,7 @@ def histograms_sentence(layers: Sequence[dict]) -> str:
     largest = max(layers, key=lambda layer: layer["ks"])
     return (
         "The Kolmogorov-Smirnov distance (KS) is the largest difference between the distribution "
-        f"functions. The distance is at most {largest['ks']:.3f} (layer {largest['layer']}). In "
-        f"{departing} of {len(layers)} layers, the distance exceeds 1.36/√n for n weights, which "
-        "95 % of samples of n Gaussian weights do not exceed."
+        f"functions. The distance is at most {largest['ks']:.3f} (layer {largest['layer']}). For n "
+        "Gaussian weights, the distance is below 1.36/√n in 95 % of the samples. In "
+        f"{departing} of {len(layers)} layers, the distance exceeds this limit."
     )

@@ -342,8 +342,8 @@ def _shift(results: dict) -> str:
             "of the whole training set change only with the weights, so the weights alone cause "
             "the distance. Running averages also change with the last ten batches, and the "
             "statistics of a batch also change with its other images. For these two kinds of "
-            "statistics, we also measured the distance with frozen weights, which changed "
-            "statistics alone cause. A shift below this distance cannot be seen."
+            "statistics, we also measured the distance with frozen weights. This distance comes "
+            "from the change of the statistics alone, and a smaller shift cannot be seen."
         )
         + figure(
             _shift_panels(results),

@@ -67,7 +67,8 @@ def prepare(
         raise InputError(
             f"--out must be a new folder or the folder of a run; {path} is not the recipe of a run"
         )
-    # No network in this folder was trained with other settings, so the recipe can be replaced.
+    # All networks in this folder were trained with the new settings, so the file of the recipe can
+    # be replaced.
     if is_main_process() and existing != (existing or {}) | settings:
         files.write(path, json.dumps(settings, indent=1, allow_nan=False) + "\n")
 

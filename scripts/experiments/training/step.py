@@ -105,7 +105,8 @@ def rematerialize(model: nnx.Module) -> nnx.Module:
 def _recomputed(kind: type[nnx.Module]) -> type[nnx.Module]:
     """A subclass of a block's class that recomputes the block in the backward pass."""
 
-    # `nnx.remat` accepts no function with keyword arguments, such as the call of `nnx.Sequential`.
+    # `nnx.remat` accepts no function with keyword arguments, and `nnx.Sequential` has keyword
+    # arguments.
     @nnx.remat
     def call(self: Any, x: Array) -> Array:
         return kind.__call__(self, x)
