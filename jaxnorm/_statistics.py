@@ -59,9 +59,9 @@ def batch_statistics(
 
     Args:
       x: Samples on the leading axes, features on the last.
-      where: A mask of the samples that enter the statistics. The mask broadcasts to the leading
-        axes of `x`, and may have one more axis, of size 1. Elements outside the mask do not change
-        the statistics, even if they are NaN.
+      where: A mask of the samples that enter the statistics. The mask has the leading axes of
+        `x`, of the same sizes or of size 1, and may have one more axis, of size 1. Elements outside
+        the mask do not change the statistics, even if they are NaN.
       axis_name: The mapped axis or axes (of vmap or shard_map) over which the samples are
         distributed. The result covers the samples of all shards, and an empty shard adds nothing.
       axis_index_groups: Groups of indices along `axis_name`; each group has its own statistics, as
@@ -293,8 +293,8 @@ def sample_mask(x: Array, where: Array, name: str = "where") -> Bool[Array, "*ba
         m not in (1, n) for m, n in zip(samples.shape, x.shape[:-1], strict=True)
     ):
         raise ValueError(
-            f"{name} must broadcast to shape {x.shape[:-1]}, one boolean per sample, or have one "
-            f"more axis of size 1; got {where.shape}"
+            f"{name} must have shape {x.shape[:-1]}, one boolean per sample, where any size may be "
+            f"1 instead, or have one more axis of size 1; got {where.shape}"
         )
     return jnp.broadcast_to(samples, x.shape[:-1])
 

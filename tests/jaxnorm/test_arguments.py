@@ -235,8 +235,8 @@ def test_wrong_options_of_layers_are_named_in_both_frameworks(name, option):
 LENGTHS = "mean_x, var_x, mean_y, var_y must have the same length; got 3, 3, 2, 2"
 EXCESS_LENGTHS = "mean_x, excess_x, mean_y, excess_y must have the same length; got 3, 3, 2, 2"
 WRONG_SHAPES = {
-    r"mask must broadcast to shape \(4,\), one boolean per sample, or have one more axis of size "
-    r"1; got \(3,\)": [
+    r"mask must have shape \(4,\), one boolean per sample, where any size may be 1 instead, or "
+    r"have one more axis of size 1; got \(3,\)": [
         lambda: jaxnorm.nnx.BatchNorm(3, rngs=nnx.Rngs(0))(X, mask=jnp.ones(3, bool))
     ],
     r"axis must name axes of an array of shape \(4, 3\); got 5": [
