@@ -174,8 +174,8 @@ def _slot_children(
     new_above = jnp.where(falls, jnp.maximum(fall, smallest_gap), above)
     lives = (rises | falls) & (new_low <= i) & (i < new_high)
     new_gaps = jnp.where(lives[None], jnp.stack([new_below, new_above]), 0)
-    # If all samples inside a neuron are equal, its heights depend only on the two gaps, so a common
-    # power of two can be shifted from the gaps to the exponent.
+    # If all samples inside a neuron are equal, its heights depend only on the gaps below and above
+    # these samples. Therefore the gaps can be divided by a power of two, whose exponent is stored.
     alone = x[new_high - 1] == x[new_low]
     gaps = renormalize(FloatExp(new_gaps, gaps.exponent), axis=0, where=alone[None])
     return Slots(new_low, new_high, gaps, falls.astype(low.dtype))
@@ -214,7 +214,7 @@ def _heights(x: Float[Array, " n"], slots: Slots) -> Float[Array, "slots n"]:
 def _weights(state: State) -> tuple[Float[Array, " slots"], Int[Array, ""]]:
     """Weights by which the squared heights of all slots are summed, with a common exponent.
 
-    With these weights, a neuron with several slots counts once.
+    If a neuron has several slots, only one of its slots has a weight above zero.
     """
     slots = state.slots
     counted = _alive(slots) & (_index(len(slots.low)) == slots.low)

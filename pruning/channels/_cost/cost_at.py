@@ -121,8 +121,8 @@ class Products:
         count, longest = len(products), max((len(axes) for _, axes in products), default=0)
         self.factors = np.array([factor for factor, _ in products], np.int64)
         self.slopes = np.zeros((count, longest, len(groups) + 1))
-        # The last slope of an axis counts the indices that belong to no group. If a product has
-        # fewer axes than another product, the missing axes have size 1.
+        # The last slope of an axis is the number of indices that belong to no group. If a product
+        # has fewer axes than another product, the missing axes have size 1.
         self.slopes[:, :, -1] = 1
         for i, (_, axes) in enumerate(products):
             for k, axis in enumerate(axes):

@@ -239,6 +239,6 @@ class Folding:
         # At kept channels, the two sums can still differ, because a contribution was dropped, or
         # only its mean was folded. This difference is set to zero. Otherwise the difference would
         # depend on the inputs after a nonlinearity, and no later constant would be folded.
-        # `jnp.where` makes a new array, because a single array for both networks would mean that
-        # their sums did not differ.
+        # If the sums of both networks were one array object, they would count as equal. Therefore
+        # `jnp.where` makes a new array.
         return tuple(Value(z, jnp.where(remains, z, m)) for z, m in pair)

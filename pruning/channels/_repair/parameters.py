@@ -175,7 +175,8 @@ def network_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> Network:
         return [result, *[others] * (len(eqn.outvars) - 1)]
 
     def origin(i: int, aval: Any) -> Role:
-        # A Python number must not change, because a changed number would be an array with a dtype.
+        # A Python number must stay a Python number, so its value is never changed: the result
+        # would be an array with a dtype.
         is_array = aval.ndim > 0 or not aval.weak_type
         may_change = is_floating(aval) and is_array
         addend = Addend(i, lambda x: x) if may_change else None

@@ -193,8 +193,8 @@ THEOREM_3_2.mean(
 _U, _V = np.array([1.0, 0.3]), np.array([-0.2, 1.0])
 _ZERO_ONCE_CENTRED = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
 _OPPOSITE_ONCE_CENTRED = np.array([3.0, 5.0]) + np.stack([_U, -_U, _V, -_V, _U + _V, -_U - _V])
-# One property decides the rank of each batch: a zero sample, parallel samples, dependent opposite
-# pairs, or independent opposite pairs.
+# Each batch has a different reason for its rank: a zero sample, parallel samples, dependent
+# opposite pairs, and independent opposite pairs.
 _SINGLE_REASONS = (
     np.stack([0 * _U, _U, _V, -_U - _V]),
     np.stack([_U, 2 * _U, _V, -3 * _U - _V]),

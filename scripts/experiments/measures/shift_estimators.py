@@ -76,7 +76,8 @@ def cases() -> Iterator[Case]:
 
     def unbounded(key: Key[Array, ""], n: int, *, dims: int) -> tuple[Sample, Sample]:
         x, y = jax.random.uniform(key, (2, n, dims))
-        # In this example of the unitization paper, features are uniform on [5, 10] and on [0, 2.5].
+        # In this example of the unitization paper, the features of the first sample are uniform on
+        # [5, 10], and the features of the second sample are uniform on [0, 2.5].
         return 5 + 5 * x, 2.5 * y
 
     for dims in (1, 8, 64, 512):

@@ -32,7 +32,7 @@ NEAR = 3
 AT_DROPS = (
     f"Mean distance in the {NEAR} epochs after a drop of the learning rate, divided by the mean "
     f"distance in the {NEAR} epochs before the drop. In a row with a constant rate, the rate does "
-    "not drop, and the epochs are the same."
+    "not drop, and the same epochs are compared."
 )
 FROZEN = (
     "Distance with frozen weights, divided by the distance in an epoch of training, in the second "

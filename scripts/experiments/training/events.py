@@ -67,7 +67,7 @@ class ObjectWriter:
         self.content += content
 
     def flush(self) -> None:
-        """Write all events to the object.
+        """Write all events to the object in the bucket.
 
         Raises:
           InputError: The bucket cannot be written.

@@ -83,7 +83,8 @@ def prepare(
 ) -> Callable[[Seeds], State]:
     """Prepare the folder of a run, and return a function that makes the first state.
 
-    The returned function takes the seeds of a group and returns their state before the first step.
+    The returned function takes the seeds of a group of networks, and returns the state of these
+    networks before the first step.
     With `evaluate_only`, `prepare` does not check from which weights the run in `out` started.
 
     Raises:
