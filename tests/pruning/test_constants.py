@@ -253,9 +253,11 @@ def test_what_an_input_multiplies_is_no_constant():
     jax.tree.map(np.testing.assert_array_equal, found, params)
 
 
-def test_what_a_mask_among_the_inputs_chooses_is_no_constant():
+@pytest.mark.parametrize("chosen", [jnp.asarray, jnp.logical_not])
+def test_what_a_mask_among_the_inputs_chooses_is_no_constant(chosen):
     def apply(p, x, mask):
-        h = jnp.where(mask[:, None], jax.nn.relu(x @ p["a"] + p["bias a"][None]), 0.0)
+        h = jax.nn.relu(x @ p["a"] + p["bias a"][None])
+        h = jnp.where(chosen(mask)[:, None], h, 0.0)
         return h @ p["b"] + p["bias b"][None]
 
     params, x = drawn(**{"a": (3, 6), "bias a": 6, "b": (6, 2), "bias b": 2}), np.ones((4, 3))

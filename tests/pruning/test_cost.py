@@ -177,6 +177,19 @@ def test_bytes_are_those_of_each_array_s_own_type():
     assert pruning.cost(apply, params, x) == at([8])
 
 
+def test_an_axis_may_have_channels_of_several_groups_and_of_none():
+    def apply(p, x):
+        parts = [jax.nn.relu(x @ p["a"]), x, jax.nn.relu(x @ p["b"])]
+        return jnp.concatenate(parts, 1) @ p["c"]
+
+    params, x = {"a": np.ones((2, 6)), "b": np.ones((2, 4)), "c": np.ones((12, 3))}, np.ones((1, 2))
+    groups = pruning.coupled_channels(apply, params, x)
+    at, first = cost_at(apply, params, groups, x), groups[0].positions[0].path == "a"
+    for a, b in ((6, 4), (3, 4), (6, 1), (2, 3)):
+        found = at((a, b) if first else (b, a))
+        assert found.macs == found.parameters == 2 * (a + b) + 3 * (a + 2 + b)
+
+
 def test_all_inputs_have_the_batch_size_and_memory_is_that_of_the_width():
     """The bytes of weights, inputs, results and hidden values at the given width are counted."""
 

@@ -504,6 +504,20 @@ def test_every_array_of_a_weight_that_reads_channels_is_incoming(name):
     np.testing.assert_allclose(scores, np.sqrt(np.square(MADE["in"]).sum(0)))
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_branches_are_a_weight_only_if_all_of_them_are(first):
+    def apply(p, x):
+        branches = [lambda: p["w"], lambda: p["v"] * x.sum()]
+        return jax.nn.relu(x @ p["in"]) @ jax.lax.cond(
+            x[0, 0] > 0, *branches[:: 1 if first else -1]
+        )
+
+    params = {name: MADE[name] for name in ("in", "w", "v")}
+    (group,) = coupled_channels(apply, params, np.ones((2, 4)))
+    assert {p.path for p in group.positions} == set(params)
+    assert not any(p.incoming for p in group.positions)
+
+
 def test_a_weight_that_is_a_product_of_many_sums_is_read_at_once():
     """To list which of the sums' terms are zero in each factor would take 2⁴⁰ sets."""
 

@@ -149,6 +149,29 @@ def test_swaps_mend_what_the_greedy_choice_took_too_early():
     assert gained >= 2
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_swaps_end_only_when_no_further_swap_helps(seed):
+    rng = np.random.default_rng(seed)
+    params = {"a": rng.normal(size=(8, 20)), "b": rng.normal(size=(20, 4)), "c": np.zeros(4)}
+    x = rng.normal(size=(60, 8))
+    groups, options = pruning.coupled_channels(mlp, params, x), {"batches": [(x,)], "ridge": RIDGE}
+    (found,) = swap_channels(mlp, params, groups, [np.arange(20) < 10], **options)
+    (again,) = swap_channels(mlp, params, groups, [found], **options)
+    np.testing.assert_array_equal(again, found)
+
+
+def test_scores_of_many_channels_do_not_depend_on_their_order():
+    rng, n = np.random.default_rng(0), 258
+    params = {"a": rng.normal(size=(3, n)), "b": rng.normal(size=(n, 2)), "c": np.zeros(2)}
+    turned = params | {"a": params["a"][:, ::-1], "b": params["b"][::-1]}
+    x = rng.normal(size=(20, 3))
+    groups, options = pruning.coupled_channels(mlp, params, x), {"batches": [(x,)], "ridge": RIDGE}
+    (scores,), (others,) = (
+        reconstruction_scores(tree, groups, apply=mlp, **options) for tree in (params, turned)
+    )
+    np.testing.assert_allclose(others[::-1], scores, rtol=1e-6)
+
+
 def test_of_several_readers_swaps_lessen_the_sum_of_the_errors():
     def two(params, x):
         h = jnp.tanh(x @ params["a"])

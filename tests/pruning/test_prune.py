@@ -690,6 +690,19 @@ def test_what_a_norm_holds_together_is_said_to_be_removed_with_resize():
     assert small["a"].shape == (2, 3)
 
 
+@pytest.mark.parametrize(("resize", "first"), [(False, "reduce_sum"), (True, "reduce_max")])
+def test_with_resize_a_refusal_names_only_what_resize_cannot_change(resize, first):
+    def apply(params, x):
+        h = x @ params["a"]
+        h = h - h.mean(1, keepdims=True)
+        return jax.nn.relu(h) @ params["b"] / h.max(1, keepdims=True)
+
+    params = {"a": np.ones((2, 6)), "b": np.ones((6, 3))}
+    said = rf"^apply must have channels that can be removed; {first} needs all of them at"
+    with pytest.raises(ValueError, match=said):
+        prune(apply, params, np.ones((1, 2)), ratios=(0.5,), resize=resize)
+
+
 def test_resize_is_no_cure_where_all_layers_are_excluded():
     apply, params, x = prunable.model("mlp")
     said = r"^apply must have channels that can be removed; exclude matches all layers .* layers$"

@@ -85,6 +85,12 @@ def test_npz_and_msgpack_keep_flaxs_layout_and_their_order(tmp_path):
     np.testing.assert_array_equal(found["conv1"], KERNEL)
 
 
+@pytest.mark.parametrize("name", ["a.safetensors", "b.npz", "c.msgpack"])
+def test_arrays_that_were_read_can_be_changed_in_place(name, tmp_path):
+    found = load(written(tmp_path, name, files()[name]), dense=True, vectors=True)
+    assert all(array.flags.writeable for array in found.values())
+
+
 @pytest.mark.parametrize("disabled", [logging.NOTSET, logging.INFO, logging.ERROR])
 def test_logging_is_as_before_after_a_folder_is_read(disabled, tmp_path):
     ocp.PyTreeCheckpointer().save(tmp_path / "run", {"k": np.ones((3, 3, 1, 2), np.float32)})
@@ -161,6 +167,12 @@ def test_live_states_of_nnx_and_linen(key):
     np.testing.assert_array_equal(
         load({"params": {"c": variables["params"]}})["c"].shape, (3, 3, 2, 5)
     )
+
+
+def test_variables_of_a_module_that_are_no_parameters_are_left_out():
+    net: Any = Net(nnx.Rngs(0))
+    net.cache = nnx.Cache(np.ones((2, 3, 4), np.float32))
+    assert list(load(net)) == ["conv"]
 
 
 def test_keras_files(tmp_path):
