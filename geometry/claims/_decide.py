@@ -39,6 +39,11 @@ from jaxnorm.internal import check_array, check_key, check_numeric, check_whole
 
 LEVEL = 0.002
 """The largest probability that a run rejects at least one true statement."""
+ROUNDING = 1e-12
+"""The largest relative difference between a constant and a mean of draws that counts as rounding.
+
+The standard error of draws that are all equal has no meaning, because it is itself rounding.
+"""
 
 
 def check(claim: Claim, key: Key[Array, ""], *, precision: float = 1.0) -> Verdict:
@@ -347,7 +352,11 @@ def _sampled_finding(part: Sampled, measurement: Measurement, critical: float) -
     estimate, stderr = (float(getattr(measurement, name)[part.statistic]) for name in names)
     predicted = number(part.predicted)
     difference = estimate - predicted
-    within = min(abs(difference), number(part.within))
+    means: Any = measurement.mean
+    rounding = ROUNDING * abs(means[part.statistic])
+    rounding = rounding if part.moment == "mean" else rounding**2
+    allowed = abs(difference) if abs(difference) <= rounding else number(part.within)
+    within = min(abs(difference), allowed)
     z = _distance(difference - math.copysign(within, difference), stderr)
     if _is_rate(part, measurement, predicted):
         p, power = _rate_test(part, estimate, measurement.samples, predicted, critical)

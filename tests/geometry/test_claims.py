@@ -990,3 +990,15 @@ def test_the_engine_is_what_decides(key):
 def test_claims_of_a_generator_are_all_checked(key):
     found = claims.check_all((claim for claim in [claim_of(Computed("x", lambda: 1.0))] * 2), key)
     assert len(found) == 2
+
+
+@pytest.mark.parametrize("constant", [0.1, -1e8 / 3, 1e-9])
+def test_draws_of_a_constant_have_its_mean_and_no_variance(constant, key):
+    draws = claims.Draws(lambda key: {"constant": jnp.asarray(constant)}, 3000)
+    claim = claims.Claim("notes", "Lemma 1", "a constant")
+    claim.mean("the mean", constant, draws, "constant")
+    claim.variance("no variance", 0.0, draws, "constant")
+    assert claims.check(claim, key).text == "true"
+    wrong = claims.Claim("notes", "Lemma 2", "another constant")
+    wrong.mean("another mean", constant * (1 + 1e-9), draws, "constant")
+    assert claims.check(wrong, key).text == "not as recorded: another mean"
