@@ -200,3 +200,12 @@ def test_nodes_are_summed_over_all_blocks(step, monkeypatch, key):
     whole = step(g)
     monkeypatch.setattr(_rescaled_kernel, "_BLOCK", 7 * g.size * g.dtype.itemsize)
     np.testing.assert_allclose(step(g), whole, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_rescaled_samples_on_a_line_have_the_exact_gram_matrix(n):
+    # Every feature is a multiple of the same vector, so rescaling leaves only its sign to chance.
+    x = np.linspace(-1, 2, n).astype("float32")
+    expected = np.maximum(np.outer(x, x), 0) * n / np.sum(x * x)
+    found = jax.jit(rescale_rms_step)(gram(jnp.asarray(x)[:, None]))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
