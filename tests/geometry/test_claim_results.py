@@ -156,7 +156,7 @@ def test_a_sample_activates_a_neuron_above_a_tenth_of_the_neuron_s_largest_activ
     given = {standardize: few, rescale_rms: most}
     monkeypatch.setattr(figures, "_activities", lambda key, part: given[part])
     found = {name: float(value) for name, value in figures.activities(key).items()}
-    expected = {"negligible": 5 / 8, "broad": 0.0, "broad_without": 0.5, "zeros": 3 / 8}
+    expected = {"negligible": 5 / 8, "broad": 0.0, "broad_without": 1.0, "zeros": 3 / 8}
     assert found == pytest.approx(expected)
 
 
