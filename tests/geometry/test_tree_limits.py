@@ -114,6 +114,16 @@ def test_a_sample_at_the_mean_ends_no_neuron():
         np.testing.assert_allclose(norms, norms[:, ::-1], rtol=1e-9)
 
 
+def test_norms_and_gaps_of_deep_trees_have_one_unit():
+    """A squared gap follows from two norms and a cosine, except for gaps near rounding errors."""
+    tree = deep_trees(np.sort(np.random.default_rng(0).normal(size=(30, POINTS)), axis=1))
+    first, second = tree.norms[:, :-1], tree.norms[:, 1:]
+    cosines = np.diagonal(tree.cosines, 1, 1, 2)
+    squared = first**2 + second**2 - 2 * cosines * first * second
+    np.testing.assert_allclose(tree.squared_gaps, squared, rtol=1e-9, atol=1e-12)
+    assert (tree.squared_gaps.max(1) > 0.1).all()
+
+
 def test_no_cosine_of_deep_trees_is_beyond_one():
     """A cosine above 1, even by rounding, would have an angle that is NaN."""
     samples = np.sort(np.random.default_rng(0).normal(size=(3000, POINTS)), axis=1)

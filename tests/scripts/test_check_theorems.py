@@ -298,6 +298,17 @@ def test_a_check_is_recorded_with_the_number_that_it_should_reject(against, expe
     assert found["against"] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("printed", [None, False, True])
+@pytest.mark.parametrize("corrected", [None, False, True])
+def test_what_holds_of_both_forms_is_recorded(printed, corrected):
+    claim = next(claim for claim in ALL if claim.name == GAMMA)
+    found = claim_measures.result(
+        claims.Verdict(claim, (), printed, corrected, True, "the verdict")
+    )
+    assert (found["printed_holds"], found["corrected_holds"]) == (printed, corrected)
+    assert (found["as_recorded"], found["verdict"]) == (True, "the verdict")
+
+
 def test_a_claim_is_reported_with_a_line_for_each_check_and_each_result():
     title, statement, passed, failed, trained = rendered(check_theorems.report(made_up_claim()))
     assert title == "A paper, Theorem 3: true"

@@ -1,7 +1,10 @@
 """Numbers and lines in written results, and the reading of missing files."""
 
 import json
+import math
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from experiments import files
@@ -18,6 +21,13 @@ def test_the_numbers_of_a_curve_have_six_digits(count, digits):
 def test_the_numbers_of_a_table_in_a_curve_have_nine_digits():
     rows = [{"loss": NUMBER, "steps": 3.0}] * CURVE
     assert files.rounded(rows) == [{"loss": round(NUMBER, 9), "steps": 3.0}] * CURVE
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_numbers_that_are_not_finite_become_null(number):
+    results = {"one": number, "arrays": [np.array([1.5, number]), jnp.array(number)]}
+    found = json.loads(files.results_text(results))
+    assert found == {"one": None, "arrays": [[1.5, None], None]}
 
 
 @pytest.mark.parametrize("digits", range(WIDTH - 14, WIDTH - 4))

@@ -2,7 +2,7 @@
 
 import json
 import time
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -213,6 +213,21 @@ def test_the_averaged_optimizer_has_the_mean_of_the_second_half(key):
         p = optax.apply_updates(p, updates)
         seen.append(p)
     np.testing.assert_allclose(state.mean, np.mean(seen[2:], 0), rtol=1e-6)
+
+
+def test_a_network_has_the_mean_of_an_averaging_optimizer(key):
+    """The mean of this optimizer remains that of the first parameters."""
+    inner = optax.sgd(0.1)
+
+    def update(gradient: Any, state: Any, params: Any = None) -> Any:
+        return inner.update(gradient, state.inner, params)[0], state
+
+    init: Any = lambda p: filter_training.Averaged(inner.init(p), p, jnp.int32(0))  # noqa: E731
+    optimizer = optax.GradientTransformation(init, cast(Any, update))
+    setting = Setting(optimizer=lambda steps: optimizer, width=2, depth=1, steps=2, batch=4)
+    x, y = map(jnp.asarray, digits()[3:5])
+    before, after, _ = filter_training.train(key, setting, x, y)
+    jax.tree.map(np.testing.assert_array_equal, after, before)
 
 
 def test_only_scaled_filters_have_small_p_values_of_the_rank_correlation():

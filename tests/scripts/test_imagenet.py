@@ -203,6 +203,13 @@ def test_the_centre_is_cut_after_the_shorter_side_has_eight_sevenths_of_the_crop
     assert imagenet.resize(Image.new("RGB", (3, 4)), 2).size == (2, 3)  # 8/3 is rounded to 3
 
 
+def test_eight_sevenths_of_a_crop_are_rounded():
+    """Of 32 pixels, 8/7 are 36.6, so an image of 37 pixels keeps its size."""
+    pixels = np.random.default_rng(0).integers(256, size=(37, 37, 3), dtype=np.uint8)
+    (view,) = imagenet.center(Image.fromarray(pixels), crop=32)
+    np.testing.assert_array_equal(view, pixels[2:34, 2:34])
+
+
 def test_every_view_of_every_image_counts_once(records):
     """The logits are the mean colour of a view, so a loop over images can compute the accuracy."""
     mesh = trainer.mesh_of(2)

@@ -146,6 +146,13 @@ def test_without_a_repair_kernels_are_only_cut(folder, text, tmp_path, users_jax
     assert "smallest scores (wanda), and did not change the remaining weights. Nothing" in page
 
 
+def test_every_score_is_repaired_if_asked(folder, text, tmp_path, users_jax):
+    given = options(folder, text, tmp_path / "out", score="wanda", repair="least_squares")
+    prune_lm.main(given)
+    found = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
+    assert set(found["perplexity"]) == {"whole", "cut", "repaired"}
+
+
 def test_a_share_of_the_parameters_is_met_from_below(folder):
     total = sum(a.size for a in language_models.read(folder)[1].values())
     for below in (0.4, 0.6):
