@@ -175,6 +175,16 @@ def test_a_second_run_in_the_folder_of_a_bucket_is_noticed(objects):
             check()
 
 
+def test_a_copy_of_another_size_is_renewed(objects, tmp_path):
+    remote = storage.location("s3://mine/folder")
+    (remote / "whole").write_bytes(b"whole")
+    local = storage.copy_local(remote, tmp_path)
+    for content in (b"part", b"", b"a longer part"):
+        (local / "whole").write_bytes(content)
+        assert storage.copy_local(remote, tmp_path) == local
+        assert [(path.name, path.read_bytes()) for path in local.iterdir()] == [("whole", b"whole")]
+
+
 def test_text_is_added_to_an_object(objects):
     path = storage.location("s3://mine/some.jsonl")
     files.append(path, "α\n")
