@@ -23,7 +23,7 @@ def test_a_browser_shows_every_figure(page, tmp_path, width, height, dark):
     assert seen["console"] == []
     assert (seen["width"], seen["dark"]) == (width, dark)
     assert seen["content"] <= width  # nothing is wider than the window
-    assert len(seen["figures"]) == 35
+    assert len(seen["figures"]) == 31
     for figure in seen["figures"]:
         assert 0 <= figure["left"] < figure["right"] <= width, figure
         assert figure["height"] > 100, figure
