@@ -18,18 +18,21 @@ def shift(results: Path) -> str:
     """Draw how far the outputs of two layers move in each epoch of training."""
     runs = json.loads((results / "shift/results.json").read_text())["runs"]
     epochs = np.arange(len(runs[0]["accuracy"])) + 1
+    # For each normalization, the color, and the place and text of the label.
+    shown = {
+        "unitized": (SERIES[1], 75, 1, "unitized layers"),
+        "batch_norm": (SERIES[0], 10, 0.06, "batch norm"),
+    }
 
     def paint(axes: Axes) -> None:
-        for norm, colour in (("unitized", SERIES[1]), ("batch_norm", SERIES[0])):
-            chosen = select(runs, normalization=norm, order="norm first")
-            moved = np.mean([distance(run, "whole set") for run in chosen], 0)
-            axes.plot(epochs, moved, color=colour, lw=1.2)
-            axes.text(*labels[norm], color=colour)
+        for name, (color, *label) in shown.items():
+            chosen = select(runs, normalization=name, order="norm first")
+            shifts = np.mean([distance(run, "whole set") for run in chosen], 0)
+            axes.plot(epochs, shifts, color=color, lw=1.2)
+            axes.text(*label, color=color)
         log_scale(axes)
 
-    labels = {"unitized": (75, 1, "unitized layers"), "batch_norm": (10, 0.06, "batch norm")}
-    title = "shift in an epoch"
-    return draw(paint, name="shift", title=title, xlabel="epoch", size=SMALL)
+    return draw(paint, name="shift", title="shift in an epoch", xlabel="epoch", size=SMALL)
 
 
 def criteria(results: Path) -> str:

@@ -193,6 +193,26 @@ def test_predictions_of_filters_have_their_intervals_and_percents(drawn):
     np.testing.assert_allclose(x_of(diagonal), [0.49, 1])
 
 
+def test_models_of_filters_are_compared_by_their_errors_and_counts():
+    errors = {"gaussian": 0.1, "two": 0.04, "three": 0.03, "logs": 0.02}
+    models = {
+        name: {"error": error, "stderr": error / 10, "within": i, "layers": 4}
+        for i, (name, error) in enumerate(errors.items())
+    }
+    rows = ((0.3, 0.001), (0.01, 0.2), (0.62, 0.04))
+    results = {
+        "networks": {"net": {"layers": dict.fromkeys("abcd"), "models": models}},
+        "accuracies": {i: {"explained": share, "p_value": p} for i, (share, p) in enumerate(rows)},
+    }
+    first, second = models_page.findings(results)
+    numbers = re.findall(r"\d\.\d+|(?<=over )\d", first)
+    assert numbers == ["4", "0.100", "0.040", "0.030", "0.020"]
+    assert "explains 1% to 62% of the variance" in second
+    assert "significant in 2 of 3 sets of networks (permutation tests at 5%" in second
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", models_page._errors(results["networks"]))
+    assert cells[:4] == ["0.100 ± 0.010", "0 of 4", "0.040 ± 0.004", "1 of 4"]
+
+
 def setting(group, ks, fails, layers=4):
     sizes = {name: over_seeds([ks + i, ks + i + 2]) for i, name in enumerate(SIZES)}
     counts = dict.fromkeys(TESTS, 0) | fails

@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from experiments.measures.analysis import LEVEL
 from experiments.measures.filter_models import MODELS
 from experiments.pages import page
 from experiments.pages.page import figure, paragraphs, provenance, table
@@ -37,7 +38,6 @@ DIFFERENCES = (
     "variance that any function of the pair of criteria could explain (“by the pair”). For the "
     "p-value, the pairs of criteria were permuted within each network.",
 )
-LEVEL = 0.05  # of a test for each row of the table of accuracies
 
 
 def render(results: dict[str, Any]) -> str:
