@@ -45,8 +45,8 @@ def main(
     from experiments.pages import atlas as atlas_page, page
 
     measured_traffic = None if traffic is None else files.read_json(traffic, dict)
-    if traffic is not None and measured_traffic is None:
-        raise cli.InputError(f"--traffic must be a file of scripts/atlas_traffic.py; no {traffic}")
+    if traffic is not None and "targets" not in (measured_traffic or {}):
+        raise cli.InputError(f"--traffic must be a file of scripts/atlas_traffic.py; got {traffic}")
     with files.in_use(out, __file__), progress_bar() as progress:
         storage.make_folder(out / "runs")
         cli.compiled_in(out / "compiled")

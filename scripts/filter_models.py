@@ -51,11 +51,8 @@ def main(
     if not paths:
         raise cli.InputError("at least one weight file must be given; got none")
     with files.in_use(out, __file__):
+        others = {printable(folder.name): pruned(folder) for folder in prune}
         found = {printable(path.name): filter_models.network(kernels(path)) for path in paths}
-        others = {
-            printable(folder.name): files.read_json(folder / "results.json", dict)
-            for folder in prune
-        }
         measured = cli.provenance(__file__) | {
             "networks": found,
             "accuracies": filter_models.table_4(others),
@@ -64,6 +61,17 @@ def main(
         }
         results = page.write(measured, models_page.render, out)
     cli.say(*models_page.findings(results), f"Open {(out / 'index.html').resolve()}")
+
+
+def pruned(folder: Path) -> dict:
+    """The results of scripts/prune.py in a folder."""
+    found = files.read_json(folder / "results.json", dict)
+    if found is None or "by criterion" not in (found.get("accuracy") or {}):
+        raise cli.InputError(
+            f"--prune must name folders with results of scripts/prune.py; {folder} has none: give "
+            "the --out of a finished run"
+        )
+    return found
 
 
 def kernels(path: Path) -> Mapping[str, "np.ndarray"]:

@@ -224,8 +224,10 @@ def test_the_traffic_of_a_file_is_shown_and_kept(tmp_path, monkeypatch):
     traffic = {"targets": {"v5e": rows}}
     (tmp_path / "traffic.json").write_text(json.dumps(traffic))
     missing, out = tmp_path / "none.json", tmp_path / "out"
-    with pytest.raises(InputError, match=r"--traffic must be a file .* no .*none\.json"):
-        command.main(seeds=2, traffic=missing, out=out)
+    (tmp_path / "other.json").write_text('{"runs": []}')
+    for wrong in (missing, tmp_path / "other.json"):
+        with pytest.raises(InputError, match=rf"--traffic must be a file .* got {wrong}"):
+            command.main(seeds=2, traffic=wrong, out=out)
     assert not out.exists()
     command.main(seeds=2, traffic=tmp_path / "traffic.json", out=out)
     assert json.loads((tmp_path / "out/results.json").read_text())["traffic"] == traffic

@@ -52,6 +52,14 @@ def test_differences_that_are_those_of_overlaps_are_explained_wholly():
     assert found["p_value"] < 0.1
 
 
+@pytest.mark.parametrize("results", [None, {}, {"accuracy": None}, {"accuracy": {"mean": 0.9}}])
+def test_a_folder_without_results_of_pruning_is_refused_before_any_fit(results, tmp_path):
+    if results is not None:
+        (tmp_path / "results.json").write_text(json.dumps(results))
+    with pytest.raises(InputError, match=r"results of scripts/prune\.py; .* has none"):
+        command.main((tmp_path / "no.safetensors",), (tmp_path,), out=tmp_path / "out")
+
+
 def test_the_command_writes_its_page(tmp_path):
     rng = np.random.default_rng(1)
     path, pruned = tmp_path / "net.safetensors", tmp_path / "pruned"

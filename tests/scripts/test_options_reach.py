@@ -142,7 +142,7 @@ def evaluate_alone(out):
         pytest.param(
             lambda out: filter_models.main((DATA / "a",), (DATA / "b", DATA / "c"), out),
             "experiments.measures.filter_models.table_4",
-            {"others": {"b": None, "c": None}},  # None means that a folder has no results
+            {"others": {"b": DATA / "b", "c": DATA / "c"}},
             id="filter_models",
         ),
         pytest.param(
@@ -282,6 +282,7 @@ def test_every_option_reaches_the_work_of_its_command(
     monkeypatch.setattr(analyze, "load", lambda *_: {})
     monkeypatch.setattr(bench, "choose", lambda options: {"title": lambda: [None]})
     monkeypatch.setattr(filter_models, "kernels", lambda path: {})
+    monkeypatch.setattr(filter_models, "pruned", lambda folder: folder)
     monkeypatch.setattr("experiments.measures.filter_models.network", lambda kernels: {})
     monkeypatch.setattr("experiments.compiled.compile_only.check_plugin", lambda name: None)
     evaluations: list[Any] = []
