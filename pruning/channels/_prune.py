@@ -156,12 +156,12 @@ def prune(
         not ascending or do not lie in (0, 1). The budgets are not descending, are not positive, or
         are less than the cost of the network with the fewest channels. `cost` or `batch_sizes` is
         given with `ratios`. No channel can be removed, or the last ratio or budget removes no
-        channel. A name of `exclude` or `round_to` matches no layer with channels that can be
-        removed. A score is NaN, or a group does not have one score for each channel. `apply` cannot
-        be traced. Without `resize`, `apply` does not take its widths from `params`, or computes a
-        different function at the smaller widths. `repair`, `recalibrate` or `fine_tune` returns a
-        tree of other shapes. `checkpoint_dir` contains a checkpoint of a different network, or of
-        different ratios or budgets.
+        channel. A name of `exclude` or `round_to` matches no layer with filters. A score is NaN, or
+        a group does not have one score for each channel. `apply` cannot be traced. Without
+        `resize`, `apply` does not take its widths from `params`, or computes a different function
+        at the smaller widths. `repair`, `recalibrate` or `fine_tune` returns a tree of other
+        shapes. `checkpoint_dir` contains a checkpoint of a different network, or of different
+        ratios or budgets.
 
     Example:
       >>> import jax

@@ -277,6 +277,24 @@ def test_a_layer_is_excluded_by_its_whole_name():
     assert {name: w.shape for name, w in small.items()} == {"1": (3, 4), "10": (4, 3), "2": (3, 2)}
 
 
+def test_a_layer_that_keeps_all_filters_anyway_may_be_excluded():
+    def apply(params, x):
+        hidden = jax.nn.relu(x @ params["stem"]["kernel"] * params["norm"]["scale"])
+        return hidden @ params["head"]["kernel"] + params["head"]["bias"]
+
+    params = {
+        "stem": {"kernel": np.ones((3, 4))},
+        "norm": {"scale": np.array([[2.0, 1, 4, 3]])},
+        "head": {"kernel": np.ones((4, 2)), "bias": np.ones((1, 2))},
+    }
+    x = np.ones((1, 3))
+    for options in ({"exclude": ["head"]}, {"round_to": {"head": 3}}, {}):
+        small = prune(apply, params, x, ratios=(0.5,), **options).params
+        np.testing.assert_array_equal(small["norm"]["scale"], [[4, 3]])
+    with pytest.raises(ValueError, match="'norm' matches none"):
+        prune(apply, params, x, ratios=(0.5,), exclude=["norm"])
+
+
 def test_channels_that_are_removed_stay_lowest_whatever_the_sign_of_scores():
     apply, params, x = prunable.network(2, (partial(prunable.flat_head, hidden=24),))
 

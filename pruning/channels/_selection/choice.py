@@ -268,7 +268,7 @@ def multiples_by_name(
     numbers. If no name matches a group, the result is 1.
 
     Raises:
-      ValueError: A name matches no layer that makes channels of a group.
+      ValueError: A name matches no layer with filters.
     """
     if not isinstance(round_to, Mapping):
         return multiples(round_to, len(groups))
@@ -285,7 +285,7 @@ def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[Cha
         such as `"stem"` or `"blocks/0"`.
 
     Raises:
-      ValueError: A name matches no layer that makes channels of a group.
+      ValueError: A name matches no layer with filters.
     """
     check_names(names, "names")
     made = match_names(groups, names, "names")
@@ -297,15 +297,20 @@ def match_names(
 ) -> list[set[str]]:
     """For each group, the given names that match a layer that makes the group's channels.
 
+    A layer that keeps all filters anyway, such as the last one, makes the channels of no group. The
+    name of such a layer matches no group.
+
     Raises:
-      ValueError: A name matches no layer that makes channels of a group. The error names the
-        caller's `argument`, and shows some layers.
+      ValueError: A name matches neither a layer that makes channels of a group nor a layer that
+        keeps all filters. The error names the caller's `argument`, and shows some layers.
     """
     names = list(names)
-    made = [[f"/{p.path}/" for p in producers(group)] for group in groups]
-    found = [{n for n in names if any(f"/{n}/" in path for path in paths)} for paths in made]
+    found = [_matches(names, [p.path for p in producers(group)]) for group in groups]
+    arrays = [path for group in groups[:1] for path in group.parameters.paths]
+    channels = [p.path for group in groups for p in group.positions if not p.incoming]
+    kept = _matches(names, arrays) - _matches(names, channels)
     for name in names:
-        if not any(name in of_group for of_group in found):
+        if not any(name in of_group for of_group in (*found, kept)):
             paths = [p.path for group in groups for p in producers(group)]
             layers = dict.fromkeys(path.rpartition("/")[0] or path for path in paths)
             raise ValueError(
@@ -313,6 +318,11 @@ def match_names(
                 f"{', '.join(list(layers)[:3])}; {name!r} matches none"
             )
     return found
+
+
+def _matches(names: Iterable[str], paths: Iterable[str]) -> set[str]:
+    """The names that are one or more consecutive whole names of a path."""
+    return {name for name in names if any(f"/{name}/" in f"/{path}/" for path in paths)}
 
 
 def check_score_vectors(scores: Scores) -> None:
