@@ -288,7 +288,8 @@ def test_a_layer_that_keeps_all_filters_anyway_may_be_excluded():
         "head": {"kernel": np.ones((4, 2)), "bias": np.ones((1, 2))},
     }
     x = np.ones((1, 3))
-    for options in ({"exclude": ["head"]}, {"round_to": {"head": 3}}, {}):
+    every: list[dict[str, Any]] = [{"exclude": ["head"]}, {"round_to": {"head": 3}}, {}]
+    for options in every:
         small = prune(apply, params, x, ratios=(0.5,), **options).params
         np.testing.assert_array_equal(small["norm"]["scale"], [[4, 3]])
     with pytest.raises(ValueError, match="'norm' matches none"):

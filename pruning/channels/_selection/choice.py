@@ -305,12 +305,15 @@ def match_names(
         keeps all filters. The error names the caller's `argument`, and shows some layers.
     """
     names = list(names)
-    found = [_matches(names, [p.path for p in producers(group)]) for group in groups]
-    arrays = [path for group in groups[:1] for path in group.parameters.paths]
-    channels = [p.path for group in groups for p in group.positions if not p.incoming]
-    kept = _matches(names, arrays) - _matches(names, channels)
+
+    def matched(*paths: str) -> set[str]:
+        return {n for n in names if any(f"/{n}/" in f"/{path}/" for path in paths)}
+
+    found = [matched(*(p.path for p in producers(group))) for group in groups]
+    channels = matched(*(p.path for group in groups for p in group.positions if not p.incoming))
+    fixed = matched(*(path for group in groups[:1] for path in group.parameters.paths)) - channels
     for name in names:
-        if not any(name in of_group for of_group in (*found, kept)):
+        if not any(name in of_group for of_group in (*found, fixed)):
             paths = [p.path for group in groups for p in producers(group)]
             layers = dict.fromkeys(path.rpartition("/")[0] or path for path in paths)
             raise ValueError(
@@ -318,11 +321,6 @@ def match_names(
                 f"{', '.join(list(layers)[:3])}; {name!r} matches none"
             )
     return found
-
-
-def _matches(names: Iterable[str], paths: Iterable[str]) -> set[str]:
-    """The names that are one or more consecutive whole names of a path."""
-    return {name for name in names if any(f"/{name}/" in f"/{path}/" for path in paths)}
 
 
 def check_score_vectors(scores: Scores) -> None:
