@@ -1,4 +1,4 @@
-"""Commands that make and guard the project: `python -m tools.NAME --help`."""
+"""Commands that generate or check files of the project: `python -m tools.NAME --help`."""
 
 import sys
 from pathlib import Path

@@ -76,7 +76,7 @@ def check_not_negative(x: Array, name: str) -> None:
 
 
 def same_length(**vectors: Float[Array, " d"]) -> tuple[Float[Array, " d"], ...]:
-    """All arguments in at least float32; raise unless all of them are vectors of one length."""
+    """Convert all vectors to at least float32; raise an error if their lengths differ."""
     for name, vector in vectors.items():
         check_floating(vector, name)
         if vector.ndim != 1 or vector.size == 0:

@@ -1,8 +1,9 @@
 """Tests the spread, mean and covariance of filters that are assumed to come from N(0, c² I).
 
-For tests of the distribution of weights, see `_ks`. The hypothesis of `std_equivalence` and
-`mean_equivalence` is the opposite of the claim of Huang et al. (2020). Therefore a small p-value of
-these two tests supports the claim. Statistics and p-values are in at least float32.
+For tests of the distribution of weights, see `_ks`. The null hypothesis of `std_equivalence` and
+`mean_equivalence` is that the assumption of Huang et al. (2020) about the filters is false.
+Therefore a small p-value of these two tests supports the assumption. Statistics and p-values are in
+at least float32.
 """
 
 from typing import NamedTuple

@@ -58,8 +58,8 @@ def max_names(size: int) -> int:
 class PiecewiseReader(io.BufferedReader):
     """A file whose `read` raises an error for more than `limit` bytes at once.
 
-    The limit is `max_names` of the size of the file. Therefore no memory is allocated for a large
-    length that a file only declares.
+    The limit is `max_names(size)`, where `size` is the size of the file. Therefore no memory is
+    allocated for a large length that a file only declares.
     """
 
     def __init__(self, path: Path):

@@ -236,9 +236,10 @@ class Folding:
         largest = max(float(jnp.abs(v.zeroed).max(initial=0)) for v in pair)
         differ = float(distances.max(initial=0)) > self.eps**0.5 * largest
         self.changes[leaf] = jnp.zeros_like(array) if differ else here
-        # At kept channels, the two sums can still differ, because a contribution was dropped, or
-        # only its mean was folded. This difference is set to zero. Otherwise the difference would
-        # depend on the inputs after a nonlinearity, and no later constant would be folded.
+        # At kept channels, the sums `zeroed` and `masked` can still differ, because the output of a
+        # removed channel was dropped, or only its mean was added. This difference is set to zero.
+        # Otherwise the difference would depend on the inputs after a nonlinearity, and no later
+        # constant would be folded.
         # If the sums of both networks were one array object, they would count as equal. Therefore
         # `jnp.where` makes a new array.
         return tuple(Value(z, jnp.where(remains, z, m)) for z, m in pair)

@@ -16,7 +16,8 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 POINTS = 5  # the number of samples on the circle
 CASES = 200
-# three samples; in the two smallest cells, w · x has opposite signs for the first two samples
+# Three samples divide the circle of weights w into cells. In the two smallest cells, w · x has
+# opposite signs for the first two samples.
 THREE = ((1.0, 0.0), (0.6, 0.8), (-0.3, 0.9))
 # two neurons; their ReLU outputs for the first two samples of `THREE` are a matrix of rank 2
 TWO_ROWS = ((1.0, 0.5), (-1.0, 1.0))

@@ -229,7 +229,8 @@ FIGURE_6.mean(
     ACTIVITIES,
     "broad",
     side="≤",
-    against=0.5,  # with 30 shares that are all 0, a binomial test excludes only large means
+    # If all 30 measured shares are 0, a binomial test can reject only large shares.
+    against=0.5,
 )
 FIGURE_6.mean(
     "of 200 neurons, 90 % of inputs activate ≥ 4 without recentering (found: 8)",

@@ -49,7 +49,7 @@ SETTINGS = "docs/results/settings/results.json"
 
 
 def of_resnet20(printed: str, sentence: Callable[[Any], str]) -> Result:
-    """A `Result` whose sentence is about the trained ResNet-20."""
+    """A `Result` about the trained ResNet-20, worded by the function `sentence`."""
     return Result(sentence, printed, RESNET20.page)
 
 

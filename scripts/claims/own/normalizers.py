@@ -25,9 +25,10 @@ from jaxnorm.shift import LayerBounds
 claim = partial(Claim, "jaxnorm")
 
 EPS = 1e-2  # The eps that layer norm and RMS norm use here.
-# FAR scales two opposite points. At this scale, the distance of the outputs is nearly the bound 2M.
-# Two steps of ±NEAR times a direction lead from a point to two near points. The distance between
-# the outputs of these points is nearly the bound L W.
+# M is the largest distance between an output and the bias, and L is the Lipschitz constant of the
+# layer. FAR scales two opposite points. At this scale, the distance of the outputs is nearly the
+# bound 2M. Two steps of ±NEAR times a direction lead from a point to two near points. The distance
+# between the outputs of these points is nearly L times the distance of the points.
 FAR, NEAR = 1e6, 1e-6
 
 

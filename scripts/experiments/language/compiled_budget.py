@@ -1,4 +1,4 @@
-"""Find the largest numbers of units with which a forward pass stays within a memory traffic.
+"""Find the largest numbers of units whose forward pass has at most a given memory traffic.
 
 The traffic is the number of bytes that the pass reads from and writes to the memory of a chip. The
 decoder is compiled ahead of time, from shapes alone, for a chip that is not attached.

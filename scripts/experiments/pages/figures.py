@@ -22,8 +22,9 @@ means that we did not run the experiment. If a paper makes a claim without a num
 verdict, such as "true". [The page of the claims](results/theorems/results.json) explains the
 verdicts.
 
-- The number after "spread" is the standard deviation over the layers of a network. The number after
-  "±" is the standard error over networks.
+- The number before "spread" is a mean over the layers of a network, and the number after "spread"
+  is the standard deviation over these layers. The number after "±" is the standard error over
+  networks.
 - W₁ is the earth mover distance between the outputs of a layer before and after an epoch.
 - "Norm first" means that a layer normalizes before ReLU. "ReLU first" means that a layer normalizes
   after ReLU.

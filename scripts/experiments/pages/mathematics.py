@@ -54,7 +54,7 @@ def _mathml(latex: str) -> str:
         if node.tag == "mover" and node[1].text in _ACCENTS:
             # without `accent`, browsers draw bars as small as superscripts
             node.set("accent", "true")
-    # A formula has no line breaks. If a formula is wider than the page, it scrolls.
+    # Browsers do not break formulas across lines. If a formula is wider than the page, it scrolls.
     return f'<span class="formula">{ElementTree.tostring(tree, encoding="unicode")}</span>'
 
 

@@ -75,7 +75,7 @@ def train_step(
 
 
 def clip_alpha(params: Any) -> Any:
-    """The tree `params` after every alpha of a unitized layer is clipped to [0, 1].
+    """Clip every alpha of a unitized layer in the tree `params` to [0, 1].
 
     The bounds of Theorem 3.3 hold for alpha in [0, 1].
     """
