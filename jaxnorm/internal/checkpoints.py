@@ -4,8 +4,6 @@ A checkpoint folder has numbered steps. A step has named trees of arrays and nam
 JSON values. Orbax is imported at the first call, because the import takes a second.
 """
 
-import logging
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -67,6 +65,24 @@ def restore(
     return dict(steps.restore(step, args=ocp.args.Composite(**items)))
 
 
+def shardings(steps: Any, step: int, name: str) -> list[Any]:
+    """The shardings with which the arrays in a tree of a step were saved, in the order of leaves.
+
+    A sharding with devices that do not exist in this process is replaced by one device.
+    """
+    import jax
+    import orbax.checkpoint as ocp
+
+    def here(saved: Any) -> Any:
+        try:
+            return saved and saved.to_jax_sharding()
+        except ValueError:
+            return jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+
+    kinds = ocp.PyTreeCheckpointHandler().metadata(steps.directory / str(step) / name).tree
+    return [here(kind.sharding) for kind in jax.tree.leaves(kinds)]
+
+
 def write_tree(path: Path, tree: Any) -> None:
     """Write a tree of arrays by Orbax's PyTree interface, in Orbax's newest file format."""
     import orbax.checkpoint as ocp
@@ -77,14 +93,16 @@ def write_tree(path: Path, tree: Any) -> None:
 
 def read_tree(path: Path) -> Any:
     """The tree of arrays in an Orbax folder, read into the memory of the host."""
+    import jax
+    import numpy as np
     import orbax.checkpoint as ocp
+    from etils import epath
 
-    with warnings.catch_warnings():
-        # Orbax warns about unknown shardings, but arrays on the host need no shardings.
-        warnings.simplefilter("ignore")
-        disabled = logging.root.manager.disable
-        logging.disable(max(disabled, logging.WARNING))
-        try:
-            return ocp.PyTreeCheckpointer().restore(path.resolve())
-        finally:
-            logging.disable(disabled)
+    directory = epath.Path(path.resolve())
+    kinds = ocp.PyTreeCheckpointHandler().metadata(directory).tree
+    # An array of the host needs no devices, so the checkpoint can be from another set of devices.
+    options = jax.tree.map(
+        lambda kind: ocp.RestoreArgs(restore_type=np.ndarray if hasattr(kind, "shape") else None),
+        kinds,
+    )
+    return ocp.PyTreeCheckpointer().restore(directory, restore_args=options)

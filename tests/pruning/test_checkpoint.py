@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec as P
 
 from pruning import Pruned, prune
 from pruning.channels import load_pruned, save_pruned
+from tests.support import other_devices
 
 
 class Layer(NamedTuple):
@@ -54,6 +56,20 @@ def test_a_tree_of_other_nodes_is_read_as_dictionaries_or_like_a_tree(tmp_path, 
     turned = {"first": Layer(first.bias, first.weight), "rest": [second]}
     with pytest.raises(ValueError, match="first/weight must have shape"):
         load_pruned(tmp_path, like=turned)
+
+
+def test_a_checkpoint_of_more_devices_than_there_are_is_read_and_resumed(tmp_path):
+    params, x = network()
+    here = jax.tree.map(jnp.asarray, params)
+    there = jax.device_put(here, NamedSharding(jax.make_mesh((2,), ("x",)), P()))
+    pruned = prune(apply, there, x, ratios=[0.5], checkpoint_dir=tmp_path)
+    assert len(load_pruned(tmp_path).params["rest"]["0"]["bias"].devices()) == 2
+    other_devices.rename(tmp_path)
+    found = load_pruned(tmp_path, apply, like=params)
+    resumed = prune(apply, here, x, ratios=[0.5], checkpoint_dir=tmp_path)
+    for again in (found, resumed):
+        jax.tree.map(np.testing.assert_array_equal, again.params, pruned.params)
+        assert again.params["rest"][0].bias.devices() == {jax.devices()[0]}
 
 
 def test_the_network_that_was_saved_last_is_read_whatever_its_step(tmp_path):

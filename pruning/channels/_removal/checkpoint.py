@@ -359,11 +359,14 @@ def _read(checkpoint_dir: Path) -> tuple[Notes, list[Leaf]]:
             raise none
         try:
             metadata = checkpoints.restore(manager, step, notes=("pruning",))["pruning"]
+            shardings = checkpoints.shardings(manager, step, "arrays")
             like = [
                 jax.ShapeDtypeStruct(
-                    s, jax.random.key(0).dtype if "key<" in name else np.dtype(name)
+                    s, jax.random.key(0).dtype if "key<" in name else np.dtype(name), sharding=where
                 )
-                for s, name in zip(metadata["widths"], metadata["dtypes"], strict=True)
+                for s, name, where in zip(
+                    metadata["widths"], metadata["dtypes"], shardings, strict=True
+                )
             ]
             leaves = checkpoints.restore(manager, step, arrays={"arrays": like})["arrays"]
         except Exception as error:  # Orbax and TensorStore raise many types of exceptions
