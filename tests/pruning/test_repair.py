@@ -249,6 +249,31 @@ def test_sharded_batches_give_the_same():
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-8, atol=1e-10), found, expected)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"repair": partial(least_squares, batches=halves(X))},
+        {"repair": partial(rescale, batches=halves(X))},
+        {"score": partial(reconstruction_scores, apply=mlp, batches=halves(X))},
+        {"resize": True},
+    ],
+    ids=["fold", "least_squares", "rescale", "reconstruction_scores", "resize"],
+)
+def test_params_on_an_explicit_mesh_give_the_same_without_a_mesh_as_context(options):
+    def with_zeros(params, x):
+        return mlp({**params, "d": params["d"] + jnp.zeros_like(params["d"])}, x)
+
+    mesh = jax.make_mesh((8,), ("data",))
+    params = jax.device_put(MLP, NamedSharding(mesh, PartitionSpec()))
+    found, expected = (
+        pruning.prune(with_zeros, tree, X, ratios=[0.5], **options) for tree in (params, MLP)
+    )
+    close = partial(np.testing.assert_allclose, rtol=1e-8, atol=1e-10)
+    jax.tree.map(close, found.params, expected.params)
+    close(found.apply(found.params, X), expected.apply(expected.params, X))
+
+
 def attention(params, x):
     h = jnp.tanh(x @ params["up"])
     q, k, v = (jnp.einsum("ntd,dhe->nthe", h, params[name]) for name in "qkv")

@@ -89,11 +89,10 @@ def wanda_scores(
 ) -> list[Float[Array, " _"]]:
     """Score a channel by Σ |w| ‖x‖₂, the weights that read the channel times norms of its values.
 
-    In the formula, x are the values that the weight w multiplies, for all samples of `inputs`.
-    Wanda scores a weight by |w| ‖x‖₂, Sun et al. (2024). The sum runs over the weights of later
-    layers that are removed with the channel. The norm of a feature map is taken over samples and
-    pixels. To use `wanda_scores` with `prune`, pass `score=partial(wanda_scores, apply=apply,
-    inputs=[x])`.
+    In the formula, w is a weight of a later layer that is removed with the channel, and x are the
+    values of the channel for all samples of `inputs`. Wanda scores a weight by |w| ‖x‖₂, Sun et al.
+    (2024). For a convolution, x are all pixels of the channel, also those that a stride skips. To
+    use `wanda_scores` with `prune`, pass `score=partial(wanda_scores, apply=apply, inputs=[x])`.
 
     Args:
       params: The tree from which the groups were read.
