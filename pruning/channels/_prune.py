@@ -161,7 +161,7 @@ def prune(
         `resize`, `apply` does not take its widths from `params`, or computes a different function
         at the smaller widths. `repair`, `recalibrate` or `fine_tune` returns a tree of other
         shapes. `checkpoint_dir` contains a checkpoint of a different network, or of different
-        ratios or budgets.
+        ratios, budgets, `exclude` or `resize`.
 
     Example:
       >>> import jax

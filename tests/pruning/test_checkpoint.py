@@ -72,6 +72,39 @@ def test_a_checkpoint_of_more_devices_than_there_are_is_read_and_resumed(tmp_pat
         assert again.params["rest"][0].bias.devices() == {jax.devices()[0]}
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_run_is_not_resumed_if_other_layers_are_excluded(tmp_path, steps):
+    def three(params, x):
+        hidden = jax.nn.relu(jax.nn.relu(x @ params["a"]) @ params["b"])
+        return hidden @ params["c"]
+
+    def stop(step, pruned):
+        if step + 1 == steps:
+            raise KeyboardInterrupt
+
+    rng = np.random.default_rng(3)
+    params = {"a": rng.normal(size=(3, 8)), "b": rng.normal(size=(8, 6))}
+    params |= {"c": rng.normal(size=(6, 2))}
+    run = partial(prune, three, params, np.ones((1, 3)), ratios=[0.25, 0.5])
+    with pytest.raises(KeyboardInterrupt):
+        run(checkpoint_dir=tmp_path / "all", callback=stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(checkpoint_dir=tmp_path / "one", callback=stop, exclude=["a"])
+    others: list[tuple[str, dict[str, Any]]] = [
+        ("all", {"exclude": ["a"]}),
+        ("one", {}),
+        ("one", {"exclude": ["b"]}),
+    ]
+    for name, options in others:
+        said = (
+            r"^checkpoint_dir must hold a run with the same exclude and resize; .* concern [abc]:"
+        )
+        with pytest.raises(ValueError, match=said):
+            run(checkpoint_dir=tmp_path / name, **options)
+    resumed = run(checkpoint_dir=tmp_path / "one", exclude=["a"]).params
+    jax.tree.map(np.testing.assert_array_equal, resumed, run(exclude=["a"]).params)
+
+
 def test_the_network_that_was_saved_last_is_read_whatever_its_step(tmp_path):
     params = {
         "a": [np.arange(6.0).reshape(2, 3), np.array([1, 2], "int8")],

@@ -107,9 +107,10 @@ def evaluate_equation(
     the new equation has the source line of `eqn`.
     """
     params = eqn.params if params is None else params
-    meshes = [jax.sharding.get_abstract_mesh(), *(jax.typeof(x).sharding.mesh for x in arrays)]
-    if params.get("sharding") is not None and all(mesh.empty for mesh in meshes):
-        params = {**params, "sharding": None}  # as for zeros, whose devices JAX would not know
+    if params.get("sharding") is not None:
+        meshes = [jax.sharding.get_abstract_mesh(), *(jax.typeof(x).sharding.mesh for x in arrays)]
+        if all(mesh.empty for mesh in meshes):  # as for zeros, whose devices JAX would not know
+            params = {**params, "sharding": None}
     source = eqn.source_info
     with user_context(source.traceback, name_stack=current_name_stack() + source.name_stack):
         results = eqn.primitive.bind(*arrays, **eqn.primitive.get_bind_params(params))

@@ -326,6 +326,13 @@ def resume(
         raise ValueError(other) from error
     if metadata.get("original") not in (None, original):
         raise ValueError(other)
+    axes = [{(p.path, p.axis) for g in x.groups for p in g.positions} for x in (loaded, start)]
+    if "groups" in metadata and (differing := axes[0] ^ axes[1]):
+        raise ValueError(
+            f"checkpoint_dir must hold a run with the same exclude and resize; the run in "
+            f"{checkpoint_dir} has others, which concern {min(differing)[0]}: give the options of "
+            "that run, or another checkpoint_dir"
+        )
     indices, keep = loaded.kept_indices(), []
     for group in start.groups:
         first = group.positions[0]
