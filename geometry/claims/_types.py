@@ -78,6 +78,10 @@ class Draws:
 class Sampled:
     """A check that the mean or the variance of a statistic is a given number.
 
+    The standard error is estimated from the draws. Use at least 100 draws, and many more to check
+    the variance of a statistic with heavy tails. With fewer draws, true statements are rejected
+    more often than `LEVEL`.
+
     Attributes:
       what: The statement that is checked, in one line.
       predicted: The predicted number, or a function that returns the predicted number.
