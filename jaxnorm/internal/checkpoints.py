@@ -96,9 +96,8 @@ def read_tree(path: Path) -> Any:
     import jax
     import numpy as np
     import orbax.checkpoint as ocp
-    from etils import epath
 
-    directory = epath.Path(path.resolve())
+    directory: Any = path.resolve()
     kinds = ocp.PyTreeCheckpointHandler().metadata(directory).tree
     # An array of the host needs no devices, so the checkpoint can be from another set of devices.
     options = jax.tree.map(

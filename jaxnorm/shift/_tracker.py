@@ -33,14 +33,20 @@ class LayerShift(NamedTuple):
     """The shift of one layer's outputs between two times of training, in the unit of the outputs.
 
     The outputs at the two times are for the same inputs.
+
+    Attributes:
+      exact: The earth mover distance W₁ of all channels together.
+      lower: A lower bound of W₁, the distance of the means.
+      upper: An upper bound of W₁, the mean distance of the two outputs for the same input.
+      baseline: W₁ between two halves of the later outputs, or NaN for a single sample.
+      channels: The earth mover distance W₁ of each channel.
     """
 
-    exact: float  # The earth mover distance W₁ of all channels together.
-    lower: float  # A lower bound of W₁: the distance of the means.
-    upper: float  # An upper bound of W₁: the mean distance of the two outputs for the same input.
-    # The baseline is W₁ between two halves of the later outputs, or NaN for a single sample.
+    exact: float
+    lower: float
+    upper: float
     baseline: float
-    channels: Float[np.ndarray, " c"]  # the earth mover distance W₁ of each channel
+    channels: Float[np.ndarray, " c"]
 
 
 @host_only("emd_1d, mean_lower_bound and paired_upper_bound")

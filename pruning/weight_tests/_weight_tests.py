@@ -34,18 +34,27 @@ class Covariance(NamedTuple):
     units of the mean variance c². For many Gaussian filters of many dims, the eigenvalues lie in
     the interval of Marchenko and Pastur, (1 ± √(n/(dims − 1)))². Therefore the matrix is not close
     to c² times the identity, even if each element is close.
+
+    Attributes:
+      diagonal: The z-score of the spread of the variances.
+      off_diagonal: The z-score of the mean square of the correlations.
+      sphericity: The z-score of John's U = tr (C/c² − I)²/n.
+      off_diagonal_mass: The ratio Σᵢ≠ⱼ Cᵢⱼ² / Σ Cᵢᵢ². For Gaussian filters, the ratio of the
+        expectations of the two sums is (n − 1)/(dims + 1).
+      smallest: The smallest eigenvalue. If n ≥ dims, n − dims + 1 eigenvalues are 0, and `smallest`
+        is the smallest of the others.
+      largest: The largest eigenvalue.
+      low: The lower end of the interval of Marchenko and Pastur.
+      high: The upper end of the interval.
     """
 
-    diagonal: Float[Array, ""]  # The z-score of the spread of the variances.
-    off_diagonal: Float[Array, ""]  # The z-score of the mean square of the correlations.
-    sphericity: Float[Array, ""]  # The z-score of John's U = tr (C/c² − I)²/n.
-    # The ratio Σᵢ≠ⱼ Cᵢⱼ² / Σ Cᵢᵢ². For Gaussian filters, the ratio of the expectations of the two
-    # sums is (n − 1)/(dims + 1).
+    diagonal: Float[Array, ""]
+    off_diagonal: Float[Array, ""]
+    sphericity: Float[Array, ""]
     off_diagonal_mass: Float[Array, ""]
-    # The smallest eigenvalue. If n ≥ dims, n − dims + 1 eigenvalues are 0 and are left out.
     smallest: Float[Array, ""]
     largest: Float[Array, ""]
-    low: Float[Array, ""]  # the lower end of the interval of Marchenko and Pastur
+    low: Float[Array, ""]
     high: Float[Array, ""]
 
 
