@@ -35,9 +35,9 @@ def trace_apply(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[Pro
         return trace(apply, params, *inputs)
     except Exception as error:
         raise ValueError(
-            "apply(params, *inputs) must be traceable at these arguments (for a flax.nnx model see "
-            "pruning.nnx.prune; params of flax.linen are all variables; bind flags by "
-            f"functools.partial); got {quote(error)}"
+            "apply(params, *inputs) must be traceable at these arguments (for flax.nnx see "
+            "pruning.nnx.prune; for flax.linen give all variables as params; bind flags, such as "
+            f"use_running_average=True, by functools.partial); got {quote(error)}"
         ) from error
 
 
