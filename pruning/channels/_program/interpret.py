@@ -35,9 +35,9 @@ def trace_apply(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[Pro
         return trace(apply, params, *inputs)
     except Exception as error:
         raise ValueError(
-            "apply(params, *inputs) must be traceable at these arguments (for flax.nnx see "
-            "pruning.nnx.prune; for flax.linen give all variables as params; bind flags, such as "
-            f"use_running_average=True, by functools.partial); got {quote(error)}"
+            "apply(params, *inputs) must be traceable at these arguments (flax.nnx: see "
+            "pruning.nnx.prune; flax.linen: params are all variables; bind flags like train=False "
+            f"by functools.partial); got {quote(error)}"
         ) from error
 
 
