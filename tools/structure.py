@@ -143,7 +143,10 @@ def sizes(modules: list[Module]) -> Iterator[str]:
 
 
 def reaches(modules: list[Module]) -> Iterator[str]:
-    """Yield a fault for each function in `MAX_REACH` that reaches more definitions than allowed."""
+    """Yield a fault for each function in `MAX_REACH` that uses too many definitions.
+
+    The definitions that other definitions use also count.
+    """
     for name, limit in MAX_REACH.items():
         count = len(reach(name, modules))
         if count > limit:

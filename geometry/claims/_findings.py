@@ -41,8 +41,9 @@ class Finding(NamedTuple):
         is a binomial test, which is exact for rare events. Otherwise the test is a t test.
       draws: The number of draws or of cases.
       holds: Whether the statement was not rejected.
-      power: The probability that the check rejects the wrong number `against`. The power is NaN for
-        computed values, for forms that must fail, and for a prediction of 0 without `against`.
+      power: The probability that the check rejects `against`, a number that is wrong on purpose.
+        The power is NaN for computed values, for forms that must fail, and for a prediction of 0
+        without `against`.
     """
 
     check: Check

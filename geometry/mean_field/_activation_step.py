@@ -37,8 +37,8 @@ def activation_step(
 
     In a finite batch, rescaling divides each neuron by its own root mean square over the batch.
     `rescale_gram` divides all neurons by one mean size. This is exact in the limit of many samples
-    in many directions. For ReLU, `rescale_rms_step` and `standardize_step` are exact. Without a
-    rescaling over the batch, `activation_step` is exact for any batch.
+    in many directions. For ReLU, `rescale_rms_step` and `standardize_step` are exact for any batch.
+    Without a rescaling over the batch, `activation_step` is exact for any batch.
 
     Args:
       activation: The activation φ. `activation`, `kinks` and `terms` have the same meaning as in

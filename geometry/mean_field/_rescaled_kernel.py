@@ -167,7 +167,7 @@ def _resolvent(c: Float[Array, "n n"], a: Float[Array, ""], spectrum: _Spectrum)
 @_resolvent.defjvp
 def _(primals: tuple, tangents: tuple) -> tuple[_Resolvent, _Resolvent]:
     # With X = (I + a C)⁻¹: dX = −a X dC X, and C X = (I − X)/a. If eigenvalues of C coincide, the
-    # matrix X has a derivative although the eigenvectors do not. The nodes a do not depend on C.
+    # matrix X has a derivative although the eigenvectors do not. The number a does not depend on C.
     # Let N be the projection to the directions outside of the range of C. If the samples change, N
     # dC N is zero, so tr(P X dC) = tr(X dC). The rule for P X is exact only in products B (P X) Bᵀ
     # with B N = 0, such as the product in `rescale_step`, where B is `half`.

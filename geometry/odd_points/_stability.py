@@ -166,17 +166,17 @@ def spread_distribution(
 ) -> SpreadDistribution | None:
     """The distribution of the cluster's spread, the angle between its samples, at a finite width.
 
-    At finite width, the spread θ is n times the root mean square distance of two samples of the
-    cluster, divided by the distance of the odd sample from the cluster. Let N be the contribution
-    of one neuron to the squared spread, and D its contribution to the squared distance of the odd
-    sample, each divided by the mean contribution. A layer adds ½ log g + (Var D − Var N)/(4 width)
-    − c θ/κ′ and noise of variance Var(N − D)/(4 width) to log θ. For g, c and κ′, see
-    `cluster_spread`. The stationary distribution of θ is a Gamma distribution. For ReLU and large
-    n, the shape of the distribution is 1 + width/n, so the spread is close to 3π/n only if the
-    width is much larger than n. The result is None if `cluster_spread` is None or 0. For 30
-    samples, the measured standard deviation of the spread was above the theory, by 3 % at width 300
-    and by 4 % at width 1,000. The standard errors of the two measurements are 1 %. The options are
-    the same as for `odd_stability`.
+    At finite width, the spread of a batch of n samples is θ = n r/R. Here r is the root mean square
+    distance of two samples of the cluster, and R is the distance of the odd sample from the
+    cluster. Let N be the contribution of one neuron to the squared spread, and D its contribution
+    to the squared distance of the odd sample, each divided by the mean contribution. A layer adds ½
+    log g + (Var D − Var N)/(4 width) − c θ/κ′ and noise of variance Var(N − D)/(4 width) to log θ.
+    For g, c and κ′, see `cluster_spread`. The stationary distribution of θ is a Gamma distribution.
+    For ReLU and large n, the shape of the distribution is 1 + width/n, so the spread is close to
+    3π/n only if the width is much larger than n. The result is None if `cluster_spread` is None or
+    0. For 30 samples, the measured standard deviation of the spread was above the theory, by 3 % at
+    width 300 and by 4 % at width 1,000. The standard errors of the two measurements are 1 %. The
+    options are the same as for `odd_stability`.
 
     Raises:
       ValueError: n or `width` is not an integer, n is below 5, or `width` is below 1.

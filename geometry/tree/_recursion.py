@@ -145,8 +145,8 @@ def _mean_and_top(x: Float[Array, " n"], slots: Slots) -> tuple[Array, Array]:
     first, last = x[low], x[high - 1]
     inside = (high - low).astype(x.dtype)
     sums = jnp.concatenate([jnp.zeros(1, x.dtype), jnp.cumsum(x)])
-    # If all samples inside a neuron are equal, the mean is computed from the gaps alone. The gaps
-    # shrink, so a difference of samples would lose digits.
+    # If the samples `low` to `high` of a neuron are equal, the mean is computed from the gaps
+    # alone. The gaps shrink, so a difference of samples would lose digits.
     spread = jnp.where(last > first, sums[high] - sums[low] - inside * first, 0)
     top = below + (last - first) + above
     return (inside * below + spread + (n - high).astype(x.dtype) * top) / n, top
@@ -174,8 +174,9 @@ def _slot_children(
     new_above = jnp.where(falls, jnp.maximum(fall, smallest_gap), above)
     lives = (rises | falls) & (new_low <= i) & (i < new_high)
     new_gaps = jnp.where(lives[None], jnp.stack([new_below, new_above]), 0)
-    # If all samples inside a neuron are equal, its heights depend only on the gaps below and above
-    # these samples. Therefore the gaps can be divided by a power of two, whose exponent is stored.
+    # If the samples `new_low` to `new_high` of a neuron are equal, its heights depend only on the
+    # gaps below and above these samples. Therefore the gaps can be divided by a power of two, whose
+    # exponent is stored.
     alone = x[new_high - 1] == x[new_low]
     gaps = renormalize(FloatExp(new_gaps, gaps.exponent), axis=0, where=alone[None])
     return Slots(new_low, new_high, gaps, falls.astype(low.dtype))

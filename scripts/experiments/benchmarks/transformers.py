@@ -30,7 +30,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def pairs(apply: Callable[..., Any], shapes: Params) -> list[Pair]:
-    """Pairs to time networks with half of all heads and widths, compared with the whole network.
+    """Pairs of a network with half of all heads and widths and the whole network, to be timed.
 
     The first pruned network has the whole residual stream. The second pruned network has half of
     the stream's channels.

@@ -99,8 +99,8 @@ def load(name: str, data_dir: str | Path | None = None, moments: Moments | None 
         raise InputError(f"the data set must be one of {', '.join(IN_MEMORY)}; got {name!r}")
     folder = None if data_dir is None else storage.location(str(data_dir))
     version = _version(name, folder)
-    # A copy of the folder needs one request for each file. Reading from the bucket would need one
-    # request for each image.
+    # The folder is copied from the bucket, which needs one request for each file. Reading without
+    # a copy would need one request for each image.
     if storage.is_remote(version):
         version = storage.copy_local(version, cache_folder())
     return _read(name, version, moments)

@@ -107,8 +107,8 @@ def interval(
 ) -> dict[str, float]:
     """The correlation of x and y, and a bootstrap interval; the bootstrap resamples rows."""
     rng = np.random.default_rng(0)
-    # If a draw repeats a single group, x or y can be constant. The draw then has the correlation
-    # NaN and is left out.
+    # If a draw has the same row in all places, x or y can be constant. The draw then has the
+    # correlation NaN and is left out.
     with np.errstate(invalid="ignore"):
         drawn = [
             np.corrcoef(x[rows].ravel(), y[rows].ravel())[0, 1]
