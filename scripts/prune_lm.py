@@ -83,9 +83,8 @@ class Options:
       model: The folder of the model.
       amounts: How much of the model remains.
       text: A text file, or a .npy file of token numbers.
-      score: The score by which the remaining units are selected. With `--repair none`, the
-        scores `magnitude` and `random` need no text. With `--layers`, all scores except `random`
-        need a text.
+      score: The score by which the remaining units are selected. With --repair none, the scores
+        magnitude and random need no text. With --layers, all scores except random need a text.
       repair: Whether the remaining kernels are fitted to the text by least squares.
       sequences: The number of text pieces used to score units and to repair kernels.
       length: The number of tokens in a piece.
