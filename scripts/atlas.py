@@ -80,7 +80,7 @@ def read_or_measure(
     from experiments.measures import atlas
 
     run = f"{name} {normalizer} {seed}".replace(",", "").replace(" ", "_")
-    path = out / "runs" / f"{atlas.fingerprint(size)}-{run}.json"
+    path = out / "runs" / f"{atlas.fingerprint(size, data_dir)}-{run}.json"
     finished = files.read_json(path, dict)
     if finished is None:
         finished = files.plain(atlas.measure(name, normalizer, seed, data_dir, size))

@@ -20,7 +20,7 @@ if __name__ == "__main__":  # this block handles Ctrl-C during the imports
 
     signals.before_imports()
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +28,11 @@ import tyro
 
 from experiments import cli, files
 from experiments.cli import InputError
-from experiments.options import BelowOne, Flat, LocalPath, Positive, checked
+from experiments.options import AtLeastTwo, BelowOne, Flat, LocalPath, Positive, checked
+
+IMAGES = ("weights", "data_dir", "images", "test")
+# the options of each experiment, beside --out
+OPTIONS = {"digits": (), "resnet20": (*IMAGES, "batch", "draws", "ratios"), "recalibration": IMAGES}
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,8 @@ class Options:
         other images).
       weights: The file with the ResNet-20's weights.
       data_dir: The folder with CIFAR-10 in tensorflow-datasets' format.
-      images: The number of training images for the repair of the ResNet-20, a multiple of `batch`
-        and of 25.
+      images: The number of training images for the repair of the ResNet-20. For resnet20 a
+        multiple of `batch` and of 25, and at least two batches.
       test: The number of CIFAR-10's test images; digits always uses all its test images.
       batch: The number of images in a batch for the repair.
       draws: The number of sets of training images that are drawn; each set has different images.
@@ -53,7 +57,7 @@ class Options:
     weights: LocalPath | None = None
     data_dir: LocalPath | None = None
     images: Positive = 250
-    test: Positive = 2000
+    test: AtLeastTwo = 2000
     batch: Positive = 125
     draws: Positive = 3
     ratios: tuple[BelowOne, ...] = (0.1, 0.2, 0.3, 0.5)
@@ -66,24 +70,42 @@ def main(options: Flat[Options]) -> None:
 
     If OUT has results of digits and of resnet20, write OUT/index.html too.
     """
-    given = options.weights, options.data_dir
-    if options.experiment != "digits" and None in given:
-        raise InputError(f"{options.experiment} must have --weights and --data-dir; got {given}")
-    if options.experiment == "resnet20":
-        check_images(options)
+    check_options(options)
     with files.in_use(options.out):
         measure(options)
         write_page(options.out)
 
 
+def check_options(options: Options) -> None:
+    """Raise InputError if the experiment lacks an option, has no use for one, or has few images."""
+    given, used = (options.weights, options.data_dir), OPTIONS[options.experiment]
+    if options.experiment != "digits" and None in given:
+        raise InputError(f"{options.experiment} must have --weights and --data-dir; got {given}")
+    for field in fields(options)[1:-1]:
+        if field.name not in used and getattr(options, field.name) != field.default:
+            raise InputError(
+                f"--{field.name.replace('_', '-')} must not be given to {options.experiment}, "
+                f"which does not use it; got {getattr(options, field.name)}"
+            )
+    if options.experiment == "resnet20":
+        check_images(options)
+    if options.experiment == "recalibration" and options.images < 4:
+        raise InputError(f"--images must be at least 4, one for each batch; got {options.images}")
+
+
 def check_images(options: Options) -> None:
-    """Raise InputError if the training images do not fill all batches."""
+    """Raise InputError if the training images do not fill all batches, or fill only one batch."""
     from experiments.measures.repair_images import STEP
 
     if options.images % options.batch or options.images % STEP:
         raise InputError(
             f"--images must be a multiple of --batch, {options.batch}, and of {STEP}; got "
             f"{options.images}"
+        )
+    if options.images < 2 * options.batch:
+        raise InputError(
+            f"--images must be at least twice --batch, {options.batch}, because least squares "
+            f"needs two batches; got {options.images}"
         )
 
 

@@ -406,3 +406,13 @@ def test_a_shift_is_the_geometric_mean_over_layers_and_epochs():
     runs[0]["value"] = np.nan  # this seed has no value
     found = atlas_findings._mean(runs, lambda run: run["value"])
     assert found == {"mean": None, "stderr": None}
+
+
+def test_runs_of_another_size_folder_or_code_are_not_resumed(monkeypatch):
+    found = [
+        atlas.fingerprint(size, folder)
+        for size, folder in ((8, None), (9, None), (8, atlas.Path("a")), (8, atlas.Path("b")))
+    ]
+    monkeypatch.setattr(atlas.provenance, "code", lambda: [atlas.Path(__file__)])
+    found.append(atlas.fingerprint(8, None))
+    assert len(set(found)) == 5

@@ -420,14 +420,15 @@ def test_every_setting_decides_the_folder_of_the_small_networks(tmp_path):
     """A change of the plan, the recipe, the seeds, the images or the weights gives a new folder."""
     plan, weights = Plan(), tmp_path / "net.safetensors"
     settings = {**dataclasses.asdict(Recipe()), "seeds": 2, "training images": 100}
-    folders = [pruned.digest(settings, plan, tmp_path)]
-    folders += [pruned.digest(settings, p, tmp_path) for _, p in with_one_other_value(plan)]
+    folders = [pruned.digest(settings, plan, tmp_path, "a")]
+    folders += [pruned.digest(settings, p, tmp_path, "a") for _, p in with_one_other_value(plan)]
     for _, recipe in with_one_other_value(Recipe()):
-        folders.append(pruned.digest(settings | dataclasses.asdict(recipe), plan, tmp_path))
+        folders.append(pruned.digest(settings | dataclasses.asdict(recipe), plan, tmp_path, "a"))
     for change in ({"seeds": 3}, {"training images": 99}):
-        folders.append(pruned.digest(settings | change, plan, tmp_path))
+        folders.append(pruned.digest(settings | change, plan, tmp_path, "a"))
     for content in (b"one", b"two"):
         weights.write_bytes(content)
-        folders.append(pruned.digest(settings, plan, weights))
+        folders.append(pruned.digest(settings, plan, weights, "a"))
+    folders.append(pruned.digest(settings, plan, tmp_path, "b"))
     assert len(set(folders)) == len(folders)
-    assert pruned.digest(settings, Plan(), tmp_path) == folders[0]
+    assert pruned.digest(settings, Plan(), tmp_path, "a") == folders[0]

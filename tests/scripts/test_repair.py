@@ -198,6 +198,7 @@ def test_every_draw_repairs_with_its_own_images_and_a_second_run_with_what_is_le
     changed = {"images": read, "repairs": repairs, "network": lambda path: (None, "whole")}
     changed |= {"correct": lambda graph, tree, test: (tree, len(test[0])), "pack": lambda x: x}
     changed |= {"recalibrated": lambda graph, tree, batches: batches, "peak": lambda: 0}
+    changed |= {"identity": lambda path, test: {}}
     for name, function in (changed | {"CHOICES": ("l1", "greedy")}).items():
         monkeypatch.setattr(repair_images, name, function)
     settings = repair_images.Settings(images=4, test=3, batch=2, draws=2, ratios=(0.25, 0.5))
@@ -218,7 +219,7 @@ def test_every_draw_repairs_with_its_own_images_and_a_second_run_with_what_is_le
     assert saved[-1]["whole"] == ("whole", 3)
     fresh = [(np.ravel(batches).tolist(), n) for batches, n in saved[-1]["whole, recalibrated"]]
     assert fresh == [([0, 1, 2, 3], 3), ([4, 5, 6, 7], 3)]
-    assert set(images) == {("test", 0, 3), ("train", 0, 4), ("train", 4, 4)}
+    assert images == [("test", 0, 3), ("train", 0, 8)]
     made.clear()
     repair_images.run(repair_images.Path(), repair_images.Path(), settings, saved[4], save)
     assert made == expected[5:]
@@ -265,9 +266,13 @@ def small_network(users_jax, monkeypatch):
     tree = jax.tree.map(lambda a: a + 0.5 * rng.uniform(size=a.shape).astype(np.float32), tree)
 
     def images(data_dir, split, start, count):
-        rng = np.random.default_rng((start, len(split)))
-        x = rng.normal(rng.normal(size=(count, 1, 1, 3)), 1, (count, 32, 32, 3))
-        return x.astype(np.float32), rng.integers(0, 10, count)
+        # Each draw of 50 images has its own seed.
+        parts = []
+        for first in range(start, start + count, 50):
+            rng, n = np.random.default_rng((first, len(split))), min(50, count)
+            x = rng.normal(rng.normal(size=(n, 1, 1, 3)), 1, (n, 32, 32, 3))
+            parts.append((x.astype(np.float32), rng.integers(0, 10, n)))
+        return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
     def correct(graph, tree, test):
         x, labels = test
@@ -279,6 +284,7 @@ def small_network(users_jax, monkeypatch):
         monkeypatch.setattr(module, "correct", correct)
     monkeypatch.setattr(repair_images, "pack", lambda found: condense(found)["moments"])
     monkeypatch.setattr(repair_images, "peak", lambda: 0)
+    monkeypatch.setattr(repair_images, "identity", lambda path, test: {})
 
 
 def test_repairs_of_a_small_network_are_as_recorded(small_network, monkeypatch):
@@ -425,15 +431,26 @@ def test_the_images_of_a_repair_are_standardized_and_follow_the_given_one(monkey
     pixels, labels = rng.integers(0, 256, (9, 2, 3, 3), np.uint8), rng.integers(0, 10, 9)
     examples = [{"image": x, "label": y} for x, y in zip(pixels, labels, strict=True)]
 
-    def data_source(name, *, data_dir, split):
-        return {("cifar10", "data", "test"): examples}[name, data_dir, split]
+    def open_split(name, data_dir, split):
+        return {("cifar10", Path("data"), "test"): examples}[name, data_dir, split]
 
-    monkeypatch.setattr(repair_images.tfds, "data_source", data_source)
+    monkeypatch.setattr(repair_images.datasets, "open_split", open_split)
     x, y = repair_images.images("data", "test", 3, 4)
     expected = (pixels[3:7] / 255.0 - (0.485, 0.456, 0.406)) / (0.229, 0.224, 0.225)
     np.testing.assert_allclose(x, expected, rtol=1e-5, atol=1e-6)
     assert x.dtype == np.float32
     np.testing.assert_array_equal(y, labels[3:7])
+    with pytest.raises(InputError, match="needs 10 test images; data has 9: use fewer images"):
+        repair_images.images("data", "test", 3, 7)
+
+
+def test_a_folder_without_the_images_of_a_repair_is_refused(tmp_path, monkeypatch):
+    """Nothing is downloaded or written."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "data").mkdir()
+    with pytest.raises(InputError, match="must hold cifar10 in tensorflow-datasets' format"):
+        repair_images.images(tmp_path / "data", "test", 0, 5)
+    assert [path.name for path in tmp_path.rglob("*")] == ["data"]
 
 
 def test_the_network_of_a_weight_file_normalizes_by_its_running_statistics(
@@ -660,8 +677,34 @@ def test_the_page_of_repairs_needs_the_results_of_both_networks(monkeypatch, tmp
 def test_a_second_run_continues_one_of_the_same_settings_alone():
     settings = repair_images.Settings(images=8, test=4)
     rows = [{"draw": 0}]
-    first = repair_images.resume(settings, {})
-    again = repair_images.resume(settings, first | {"rows": rows, "seconds": 3.0})
+    inputs = {"weights": "a", "test images": "b"}
+    first = repair_images.resume(settings, inputs, {})
+    again = repair_images.resume(settings, inputs, first | {"rows": rows, "seconds": 3.0})
     assert again == first | {"rows": rows}
-    assert repair_images.resume(settings._replace(test=5), again)["rows"] == []
-    assert repair_images.resume(settings._replace(draws=9), again)["rows"] == rows
+    assert repair_images.resume(settings._replace(test=5), inputs, again)["rows"] == []
+    assert repair_images.resume(settings._replace(draws=9), inputs, again)["rows"] == rows
+    for name in inputs:
+        assert repair_images.resume(settings, inputs | {name: "c"}, again)["rows"] == []
+
+
+def test_runs_of_other_weights_or_other_test_images_are_told_apart(tmp_path):
+    x, labels = np.arange(6.0).reshape(3, 2), np.arange(3)
+    files = [tmp_path / name for name in "ab"]
+    for path in files:
+        path.write_text(path.name)
+    found = [
+        repair_images.identity(files[0], (x, labels)),
+        repair_images.identity(files[1], (x, labels)),
+        repair_images.identity(files[0], (x + 1, labels)),
+        repair_images.identity(files[0], (x, labels[::-1])),
+    ]
+    assert len({tuple(each.items()) for each in found}) == 4
+    assert repair_images.identity(files[0], (x.copy(), labels)) == found[0]
+
+
+def test_a_ratio_that_removes_nothing_is_refused(users_jax):
+    graph, tree = nnx.split(Wide())
+    x = np.ones((6, 2), np.float32)
+    task = repair_images.Task(graph, tree, (x, np.zeros(6)), 3, 0.01, "l1", 0)
+    with pytest.raises(InputError, match=r"the ratio 0\.01 must be usable; "):
+        task.prune_draw()

@@ -127,10 +127,21 @@ def test_every_test_image_of_a_repaired_network_is_classified(count):
             "--images must be a multiple of --batch, 50, and of 25; got 75",
         ),
         ({"images": 60, "batch": 30}, "--images must be a multiple of --batch, 30, and of 25"),
+        ({"images": 50, "batch": 50}, "--images must be at least twice --batch, 50, .*; got 50"),
+        (
+            {"experiment": "recalibration", "images": 3},
+            "--images must be at least 4, one for each batch; got 3",
+        ),
+        (
+            {"experiment": "recalibration", "batch": 25},
+            "--batch must not be given to recalibration, which does not use it; got 25",
+        ),
+        ({"experiment": "digits"}, "--weights must not be given to digits, which does not use it"),
     ],
 )
-def test_images_of_a_repair_fill_their_batches(changes, sentence, tmp_path):
-    options = repair.Options("resnet20", tmp_path / "w", tmp_path, out=tmp_path / "out", **changes)
+def test_options_of_a_repair_are_used_and_images_fill_batches(changes, sentence, tmp_path):
+    given = {"experiment": "resnet20", "weights": tmp_path / "w", "data_dir": tmp_path}
+    options = repair.Options(**given | changes, out=tmp_path / "out")
     with pytest.raises(InputError, match=sentence):
         repair.main(options)
 

@@ -129,6 +129,16 @@ def records(name: str, data_dir: Path | None = None) -> Records:
     return Records(name, "", classes, train, test, version.name)
 
 
+def open_split(name: str, data_dir: Path, split: str) -> Sequence:
+    """The records of one split, "train" or "test", of the data set `name` in `data_dir`.
+
+    Raises:
+      InputError: The folder does not hold the data set, or the data set cannot be read.
+    """
+    _, (source,) = _open(_version(name, data_dir), (split,), encoded=False)
+    return source
+
+
 def load_or_stream(name: str, data_dir: Path | None = None) -> Images | Records:
     """Read the data set `name`, by `records` if the data set exceeds the memory, else by `load`."""
     return records(name, data_dir) if name in STREAMED else load(name, data_dir)

@@ -427,6 +427,7 @@ def settings(seeds: int, size: int) -> dict[str, Any]:
     }
 
 
-def fingerprint(size: int) -> str:
-    """A hash of `size`, this file, the libraries' versions and the processor type."""
-    return provenance.digest(size, [Path(__file__)])[:12]
+def fingerprint(size: int, data_dir: Path | None) -> str:
+    """A hash of the arguments, the code, the libraries' versions and the processor type."""
+    code = [Path(__file__), *provenance.code()]
+    return provenance.digest([size, str(data_dir)], code)[:12]

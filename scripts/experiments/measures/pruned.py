@@ -91,7 +91,7 @@ def measure(
     """
     start = time.perf_counter()
     settings = dataclasses.asdict(recipe) | {"seeds": seeds, "training images": len(images.x_train)}
-    folder = out / "networks" / digest(settings, plan, run)
+    folder = out / "networks" / digest(settings, plan, run, images.pixels)
     if not run.is_file():
         # The options are checked here, because the training takes hours.
         check_names(images, recipe, plan.exclude)
@@ -114,13 +114,14 @@ def measure(
     )
 
 
-def digest(settings: dict[str, Any], plan: Plan, run: Path) -> str:
-    """A hash of the settings, the plan, the versions, the processor type and the weight file.
+def digest(settings: dict[str, Any], plan: Plan, run: Path, pixels: str) -> str:
+    """A hash of settings, plan, pixels, versions, the processor type and the weight file.
 
-    The hash names the folder of the pruned networks, so a run resumes only an earlier run with the
-    same hash. The hash does not depend on the code.
+    The argument `pixels` is the checksum of the images. The hash names the folder of the pruned
+    networks, so a run resumes only an earlier run with the same hash. The hash does not depend on
+    the code.
     """
-    decisive = [settings, dataclasses.asdict(plan)]
+    decisive = [settings, dataclasses.asdict(plan), pixels]
     return provenance.digest(decisive, [run] if run.is_file() else [])[:12]
 
 

@@ -19,11 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import tensorflow_datasets as tfds
 from flax import nnx
 
 import pruning
-from experiments.data import loaders
+from experiments.cli import InputError
+from experiments.data import datasets, loaders
 from experiments.measures.repair import pack
 from experiments.training import weight_files
 from jaxnorm.nnx import recalibrate
@@ -76,7 +76,10 @@ class Task(NamedTuple):
     def prune_draw(self, **options: Any) -> Any:
         x = self.train[0][:1]  # if the stem is excluded, the residual stream is not pruned
         given = {"ratios": [self.ratio], "exclude": ["stem"], "score": self.score()} | options
-        return pruning.prune(applied(self.graph), self.tree, x, **given).params
+        try:
+            return pruning.prune(applied(self.graph), self.tree, x, **given).params
+        except ValueError as error:
+            raise InputError(f"the ratio {self.ratio} must be usable; {error}") from error
 
     def score(self) -> Callable[..., Any]:
         """The function that scores channels, by a criterion, at random or greedily."""
@@ -178,8 +181,17 @@ def network(path: Path | str) -> tuple[Any, Any]:
 
 
 def images(data_dir: Path | str, split: str, start: int, count: int) -> Examples:
-    """Read standardized images of CIFAR-10 and their labels."""
-    source: Any = tfds.data_source("cifar10", data_dir=data_dir, split=split)
+    """Read standardized images of CIFAR-10 and their labels.
+
+    Raises:
+      InputError: The folder does not hold the data set, or the split has fewer images.
+    """
+    source = datasets.open_split("cifar10", Path(data_dir), split)
+    if start + count > len(source):
+        raise InputError(
+            f"this run needs {start + count:,} {split} images; {data_dir} has {len(source):,}: "
+            "use fewer images"
+        )
     examples = [source[i] for i in range(start, start + count)]
     x = np.stack([e["image"] for e in examples]).astype("float32") / 255
     x = (x - np.array(loaders.MEAN, "float32")) / np.array(loaders.DEVIATION, "float32")
@@ -203,12 +215,13 @@ def run(
     """Measure the rows that the results `before` of an earlier run lack; save after each row."""
     graph, tree = network(weights)
     test = images(data_dir, "test", 0, settings.test)
-    results = resume(settings, before)
+    images_of_draws = images(data_dir, "train", 0, settings.draws * settings.images)
+    results = resume(settings, identity(weights, test), before)
     rows = results["rows"]
     done = {(row["draw"], row["ratio"], row["criterion"], row["repair"]) for row in rows}
     for draw, ratio in itertools.product(range(settings.draws), settings.ratios):
-        train = images(data_dir, "train", draw * settings.images, settings.images)
-        whole = Task(graph, tree, train, settings.batch, ratio, "greedy", draw)
+        x, labels = (np.split(array, settings.draws)[draw] for array in images_of_draws)
+        whole = Task(graph, tree, (x, labels), settings.batch, ratio, "greedy", draw)
         if len(results["whole, recalibrated"]) == draw:
             results["whole"] = pack(correct(graph, tree, test))
             fresh = recalibrated(graph, tree, whole.batches)
@@ -226,15 +239,23 @@ def run(
                 save(results)
 
 
-def resume(settings: Settings, before: dict[str, Any]) -> dict[str, Any]:
+def identity(weights: Path, test: Examples) -> dict[str, str]:
+    """Checksums of the weight file and of the test images with their labels."""
+    return {
+        "weights": datasets.sha256([weights.read_bytes()]),
+        "test images": datasets.sha256(test),
+    }
+
+
+def resume(settings: Settings, inputs: dict[str, str], before: dict[str, Any]) -> dict[str, Any]:
     """The results with which a run starts; fitting measurements of an earlier run are kept.
 
     The measurements in `before` are kept only if the earlier run had the same `images`, `test`,
-    `batch`, learning rate and images per step as this run. The `draws` and `ratios` of the two runs
-    can differ.
+    `batch`, learning rate, images per step and `inputs` as this run. The `draws` and `ratios` of
+    the two runs can differ.
     """
-    shared = {name: getattr(settings, name) for name in ("images", "test", "batch")}
-    shared |= {"learning rate": RATE, "images a step": STEP}
+    shared: dict[str, Any] = {n: getattr(settings, n) for n in ("images", "test", "batch")}
+    shared |= {"learning rate": RATE, "images a step": STEP} | inputs
     results = {
         "settings": shared,
         "data": "CIFAR-10, JPEG-recompressed: accuracies are below those on the original pixels.",
