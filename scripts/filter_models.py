@@ -17,7 +17,7 @@ if __name__ == "__main__":  # this block handles Ctrl-C during the imports
 
     signals.before_imports()
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,8 +51,8 @@ def main(
     if not paths:
         raise cli.InputError("at least one weight file must be given; got none")
     with files.in_use(out, __file__):
-        others = {printable(folder.name): pruned(folder) for folder in prune}
-        found = {printable(path.name): filter_models.network(kernels(path)) for path in paths}
+        others = {name: pruned(folder) for name, folder in by_name(prune).items()}
+        found = {n: filter_models.network(kernels(path)) for n, path in by_name(paths).items()}
         measured = cli.provenance(__file__) | {
             "networks": found,
             "accuracies": filter_models.table_4(others),
@@ -61,6 +61,24 @@ def main(
         }
         results = page.write(measured, models_page.render, out)
     cli.say(*models_page.findings(results), f"Open {(out / 'index.html').resolve()}")
+
+
+def by_name(paths: Sequence[Path]) -> dict[str, Path]:
+    """The paths by their last parts, which name them on the page.
+
+    Raises:
+      InputError: Two paths have the same last part.
+    """
+    found: dict[str, Path] = {}
+    for path in paths:
+        name = printable(path.absolute().name)
+        if name in found:
+            raise cli.InputError(
+                f"files and folders must have different names; {found[name]} and {path} are both "
+                f"named {name}: rename one of them"
+            )
+        found[name] = path
+    return found
 
 
 def pruned(folder: Path) -> dict:

@@ -69,4 +69,4 @@ def summarize(results: dict) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, again="start again to resume from the last checkpoint")
+    cli.run(main, again="start again to resume from the last checkpoint, if there is one")

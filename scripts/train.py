@@ -153,7 +153,7 @@ class Arguments:
 
 
 if __name__ == "__main__":
-    with cli.ending("start again to resume from the last checkpoint"):
+    with cli.ending("start again to resume from the last checkpoint, if there is one"):
         recipes.check_preset(sys.argv[1:])
         presets = {name: (text, Arguments(recipe)) for name, (text, recipe) in PRESETS.items()}
         arguments = tyro.extras.overridable_config_cli(presets, description=__doc__)

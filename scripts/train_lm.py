@@ -64,4 +64,4 @@ def main(options: Flat[Options]) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, again="start again to resume from the last checkpoint")
+    cli.run(main, again="start again to resume from the last checkpoint, if there is one")

@@ -67,7 +67,9 @@ class Interruption:
     def handle(self, signum: int, _: object) -> None:
         """Remember a signal, or end the process if Ctrl-C follows an earlier signal."""
         if self.received and signum == signal.SIGINT:
-            end_at_once("interrupted; start again to resume from the last checkpoint")
+            end_at_once(
+                "interrupted; start again to resume from the last checkpoint, if there is one"
+            )
         self.received = signum
 
 

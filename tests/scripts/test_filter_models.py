@@ -13,6 +13,7 @@ import filter_models as command
 from claims.cwda import accuracies
 from experiments.cli import InputError
 from experiments.measures import filter_models
+from experiments.pages import filter_models as models_page
 from pruning import CRITERIA, gaussian, weights
 from tests.support.recorded import assert_as_recorded, condense
 
@@ -237,3 +238,34 @@ def test_a_file_has_two_layers_that_can_be_ranked_or_is_refused(tmp_path):
     weights.save(path, {"a": kernel, "b": kernel[..., :3]})
     with pytest.raises(InputError, match=r"net\.safetensors must have at least two .* has 1$"):
         command.kernels(path)
+
+
+def test_equal_accuracies_have_nothing_to_explain():
+    """The page shows dashes, and the first sentence is about the other blocks."""
+    stages = {stage: {"values": [0.9, 0.8]} for stage in filter_models.STAGES}
+    equal = {"accuracy": {"by criterion": dict.fromkeys(CRITERIA, stages)}}
+    blocks = filter_models.table_4({"run": equal})
+    for stage in filter_models.STAGES:
+        found = blocks[f"run:{stage}"]
+        assert {found[name] for name in ("correlation", "explained", "by_pair")} == {None}
+        assert found["p_value"] is None
+    text = models_page._accuracies(blocks)
+    assert text.count(">–<") == 12
+    (finding,) = models_page.findings({"networks": {}, "accuracies": blocks})
+    assert "of 2 sets of networks" in finding
+
+
+def test_networks_of_one_name_are_refused(tmp_path):
+    paths = (tmp_path / "a" / "net.safetensors", tmp_path / "b" / "net.safetensors")
+    sentence = r"must have different names; .*a/net.safetensors and .*b/net.safetensors are both"
+    with pytest.raises(InputError, match=sentence):
+        command.main(paths, out=tmp_path / "out")
+    folders = (tmp_path / "a" / "run", tmp_path / "b" / "run")
+    for folder in folders:
+        folder.mkdir(parents=True)
+        text = json.dumps({"accuracy": {"by criterion": {}}})
+        (folder / "results.json").write_text(text)
+    with pytest.raises(
+        InputError, match=r"must have different names; .*a/run and .*b/run are both"
+    ):
+        command.main(paths[:1], folders, out=tmp_path / "out")

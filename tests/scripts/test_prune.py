@@ -149,10 +149,22 @@ def test_milliseconds_are_measured_and_steps_need_a_ratio(monkeypatch):
 
     monkeypatch.setattr("pruning.channels._prune.cost_at", timed)
     assert width(budget=1.6, unit="milliseconds") == 6
-    with pytest.raises(InputError, match="--steps must be 1 if --budget is given; got 2"):
-        Plan(budget=1.6, steps=2)
-    with pytest.raises(InputError, match=r"--ratio must not be .* --budget; got 0.3 and 0.7"):
-        Plan(budget=0.7, ratio=0.3)
+
+
+@pytest.mark.parametrize(
+    "ignored", [{"ratio": 0.3}, {"steps": 2}, {"curve": "linear"}, {"scope": "globally"}]
+)
+def test_options_that_a_budget_replaces_are_refused(ignored):
+    ((name, value),) = ignored.items()
+    with pytest.raises(
+        InputError, match=f"--{name} must not be given beside --budget; got {value}"
+    ):
+        Plan(budget=0.7, **ignored)
+
+
+def test_a_unit_without_a_budget_is_refused():
+    with pytest.raises(InputError, match="--unit must not be given without --budget; got bytes"):
+        Plan(unit="bytes")
 
 
 def made_up_networks(images, seeds, **functions: Any):
@@ -416,8 +428,9 @@ def test_a_unitized_run_is_refused_before_anything_is_trained(tmp_path, normaliz
         prune.main(Options(tmp_path, out=tmp_path))
 
 
-def test_every_setting_decides_the_folder_of_the_small_networks(tmp_path):
+def test_every_setting_decides_the_folder_of_the_small_networks(tmp_path, monkeypatch):
     """A change of the plan, the recipe, the seeds, the images or the weights gives a new folder."""
+    monkeypatch.setattr(Plan, "__post_init__", lambda plan: None)  # no unit without a budget
     plan, weights = Plan(), tmp_path / "net.safetensors"
     settings = {**dataclasses.asdict(Recipe()), "seeds": 2, "training images": 100}
     folders = [pruned.digest(settings, plan, tmp_path, "a")]

@@ -3,8 +3,8 @@
 The first model assumes Gaussian filters. The second model assumes independent weights, and fits the
 shape of the weights' distribution and the spread of the filters' scales. The third model also fits
 an effective dimension of the filters. For comparison, a fourth model, `logs`, has two normal
-variables with the measured correlation of log l1 and log l2. The errors of `logs` show the smallest
-errors that a model can reach.
+variables with the measured correlation of log l1 and log l2. The errors of `logs` come from chance,
+and because log l1 and log l2 are not exactly normal.
 """
 
 from collections.abc import Mapping, Sequence
@@ -124,7 +124,8 @@ def explain(accuracy: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
     For each pair of criteria, the differences in accuracy are predicted from 1 minus the expected
     overlap of the pair. The share `by_pair` is the largest share that any function of the pair of
-    criteria could explain. The p-value comes from permutations of the pairs within each network.
+    criteria could explain. The p-value comes from permutations of the pairs within each network. If
+    all differences are equal, the correlation, the shares and the p-value are None.
     """
     pairs = [pair for pair in pruning.ranking.PAIRS if set(pair) <= accuracy.keys()]
     apart = np.array([1 - gaussian.expected_overlap(*SIZE, pair, ratio=RATIO) for pair in pairs])
@@ -133,12 +134,16 @@ def explain(accuracy: Mapping[str, np.ndarray]) -> dict[str, Any]:
     def share(rows: np.ndarray) -> float:
         return float(np.corrcoef(np.tile(apart, len(rows)), rows.ravel())[0, 1])
 
-    rng, found = np.random.default_rng(0), share(differences)
-    permuted = [share(rng.permuted(differences, axis=1)) for _ in range(RESAMPLES)]
-    return {
+    measured = {
         "networks": len(differences),
         "disjoint": dict(zip(map("-".join, pairs), apart, strict=True)),
         "points": dict(zip(map("-".join, pairs), differences.mean(0), strict=True)),
+    }
+    if np.ptp(differences) == 0:
+        return measured | dict.fromkeys(("correlation", "explained", "by_pair", "p_value"))
+    rng, found = np.random.default_rng(0), share(differences)
+    permuted = [share(rng.permuted(differences, axis=1)) for _ in range(RESAMPLES)]
+    return measured | {
         "correlation": found,
         "explained": found**2,
         "by_pair": float(differences.mean(0).var() / differences.var()),

@@ -13,9 +13,9 @@ class Plan:
 
     Attributes:
       ratio: The fraction of the channels that is removed.
-      budget: The largest cost of the smaller network; replaces `ratio`. A number below 1 is a share
-        of the cost of the whole network.
-      unit: The unit of the cost: multiply-accumulates (macs), parameters with running statistics,
+      budget: The largest cost of the smaller network; replaces `ratio`, `steps`, `curve` and
+        `scope`. A number below 1 is a share of the cost of the whole network.
+      unit: The unit of `budget`: multiply-accumulates (macs), parameters with running statistics,
         their bytes, or milliseconds for one image.
       steps: The number of steps in which channels are removed.
       curve: How the ratio rises over the steps.
@@ -46,9 +46,8 @@ class Plan:
     repair_images: AtLeastTwo = 1000
 
     def __post_init__(self) -> None:
-        if self.budget is not None and self.ratio != Plan.ratio:
-            raise InputError(
-                f"--ratio must not be given beside --budget; got {self.ratio} and {self.budget}"
-            )
-        if self.budget is not None and self.steps > 1:
-            raise InputError(f"--steps must be 1 if --budget is given; got {self.steps}")
+        beside = self.budget is not None
+        for name in ("ratio", "steps", "curve", "scope") if beside else ("unit",):
+            if (value := getattr(self, name)) != getattr(Plan, name):
+                word = "beside" if beside else "without"
+                raise InputError(f"--{name} must not be given {word} --budget; got {value}")

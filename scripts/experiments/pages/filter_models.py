@@ -27,7 +27,8 @@ COLUMNS = (
     "shape 2. The spread is the standard deviation of the logarithm of the filters' scales. The "
     "effective dimension is a number of independent weights: filters with this number of weights "
     "would have directions that differ as much. The last column replaces the model by the measured "
-    "correlation of log l1 and log l2, so it shows the smallest error that a model can reach.",
+    "correlation of log l1 and log l2. Its errors come from chance, and because log l1 and log l2 "
+    "are not exactly normal.",
 )
 DIFFERENCES = (
     "Two criteria that prune different filters may lead to different accuracies. From a model of "
@@ -36,7 +37,8 @@ DIFFERENCES = (
     "share with the measured difference in accuracy, for all pairs of criteria in all networks.",
     "The table shows Pearson's correlation, its square (“explained”), and the largest share of the "
     "variance that any function of the pair of criteria could explain (“by the pair”). For the "
-    "p-value, the pairs of criteria were permuted within each network.",
+    "p-value, the pairs of criteria were permuted within each network. If all pairs of criteria "
+    "have the same difference in accuracy, the table has dashes.",
 )
 
 
@@ -73,10 +75,10 @@ def findings(results: dict[str, Any]) -> Iterator[str]:
             f"layer. The mean absolute error over {len(found['layers'])} layers is "
             f"{errors['gaussian']} for a model of Gaussian filters, {errors['two']} if the shape "
             f"and the spread of the weights are fitted, and {errors['three']} if the effective "
-            f"dimension is fitted, too. The smallest error that a model can reach is "
-            f"{errors['logs']}."
+            f"dimension is fitted, too. If the measured correlation of "
+            f"log l1 and log l2 replaces the fits, the error is {errors['logs']}."
         )
-    blocks = results["accuracies"].values()
+    blocks = [row for row in results["accuracies"].values() if row["explained"] is not None]
     explained = sorted(row["explained"] for row in blocks)
     yield (
         "We also predicted which share of the pruned filters two criteria do not have in common. "
@@ -146,16 +148,21 @@ def _accuracies(blocks: dict[str, Any]) -> str:
             _title(name),
             str(row["networks"]),
             ", ".join(f"{pair} {points:.2f}" for pair, points in row["points"].items()),
-            f"{row['correlation']:.2f}",
-            f"{row['explained']:.0%}",
-            f"{row['by_pair']:.0%}",
-            f"{row['p_value']:.3f}",
+            _formatted(row["correlation"], ".2f"),
+            _formatted(row["explained"], ".0%"),
+            _formatted(row["by_pair"], ".0%"),
+            _formatted(row["p_value"], ".3f"),
         ]
         for name, row in blocks.items()
     ]
     head = ("accuracies", "networks", "mean difference, points", "correlation", "explained")
     caption = "Predicted overlap and measured differences in accuracy"
     return paragraphs(*DIFFERENCES) + table([*head, "by the pair", "p"], rows, caption)
+
+
+def _formatted(value: float | None, spec: str) -> str:
+    """The number as text, or a dash if the criteria have equal accuracies."""
+    return "–" if value is None else format(value, spec)
 
 
 def _title(block: str) -> str:
