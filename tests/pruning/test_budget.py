@@ -58,6 +58,24 @@ def test_of_a_branching_the_dearest_is_counted():
     assert at(()) == pruning.cost(apply, params, jnp.ones((2, 4)))
 
 
+def test_products_in_loops_inside_loops_are_counted_for_every_step():
+    """Five steps of three steps of a product of 4 × 5 and 5 × 4 numbers: 15 · 2 · 20 products."""
+
+    def apply(params, x):
+        def inner(h, _):
+            return jax.nn.relu(h @ params["a"]) @ params["b"], None
+
+        def outer(h, _):
+            return jax.lax.scan(inner, h, length=3)
+
+        return jax.lax.scan(outer, x, length=5)[0]
+
+    params, x = {"a": jnp.ones((4, 5)), "b": jnp.ones((5, 4))}, jnp.ones((1, 4))
+    groups = pruning.coupled_channels(apply, params, x)
+    at = cost_at(apply, params, groups, x)
+    assert [at((width,)).macs for width in (5, 2)] == [600, 240]
+
+
 def test_products_of_halves_of_the_queries_are_counted():
     """Differential attention multiplies queries by keys for each half of their features."""
 
@@ -316,6 +334,17 @@ def test_a_network_is_pruned_to_a_budget_step_by_step(cost, absolute):
     for (step, found), (i, share) in zip(seen, enumerate(shares), strict=True):
         assert step == i
         assert (share - 0.15) * whole < found <= share * whole
+
+
+def test_channels_that_a_budget_removed_do_not_count_as_channels_to_keep():
+    """After the first budget, six of eight channels are removed; the second removes one more."""
+
+    def apply(params, x):
+        return jax.nn.relu(x @ params["a"]) @ params["b"]
+
+    params = {"a": jnp.ones((4, 8)), "b": jnp.ones((8, 4))}
+    small = prune(apply, params, jnp.ones((1, 4)), budget=[0.25, 0.125]).params
+    assert small["a"].shape == (4, 1)
 
 
 def test_a_budget_may_be_of_measured_time():

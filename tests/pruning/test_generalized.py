@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 from jax.test_util import check_grads
 
@@ -95,6 +96,39 @@ def test_p_values_of_fits_are_a_half_on_average():
     test = jitted(jax.vmap(lambda key, x: ks_generalized_gaussian(key, x, samples=19)))
     p = test(jax.random.split(keys[1], 100), x).p_value
     assert abs(p.mean() - 0.5) < 4 * (12 * 100) ** -0.5
+
+
+def fit_by_numpy(x):
+    """For each row, the shape and the scale of the largest likelihood, and the KS distance."""
+    logs = np.log(np.abs(x))
+    low, high = np.full((2, len(x), 1), [[[np.log(0.1)]], [[np.log(16)]]])
+    for _ in range(30):
+        middle = (low + high) / 2
+        shape = np.exp(middle)
+        powers = np.exp(shape * logs)
+        mean = powers.mean(1, keepdims=True)
+        slope = 1 + (scipy.special.psi(1 / shape) + np.log(shape * mean)) / shape
+        slope -= (powers * logs).mean(1, keepdims=True) / mean
+        low, high = np.where(slope > 0, middle, low), np.where(slope > 0, high, middle)
+    shape = np.exp(low)
+    scale = (shape * np.exp(shape * logs).mean(1, keepdims=True)) ** (1 / shape)
+    below = scipy.stats.gennorm.cdf(np.sort(x, 1), shape, scale=scale)
+    steps = np.arange(x.shape[1] + 1) / x.shape[1]
+    distance = np.maximum(below - steps[:-1], steps[1:] - below).max(1)
+    return shape, scale, distance
+
+
+def test_each_drawn_sample_has_a_fit_of_its_own():
+    """With the shape of the data for all drawn samples, the p-value would be 0.48."""
+    rng, draws = np.random.default_rng(15), 4999
+    x = rng.laplace(size=20)
+    (shape,), (scale,), (expected,) = fit_by_numpy(x[None])
+    drawn = scipy.stats.gennorm.rvs(shape, scale=scale, size=(draws, 20), random_state=rng)
+    p_value = (1 + (fit_by_numpy(drawn)[2] >= expected).sum()) / (draws + 1)
+    found = jitted(partial(ks_generalized_gaussian, samples=draws))(jax.random.key(1), x)
+    assert found.statistic == pytest.approx(expected, rel=1e-5)
+    assert p_value == pytest.approx(0.406, abs=0.028)  # four standard errors of one bootstrap
+    assert found.p_value == pytest.approx(p_value, abs=0.04)  # four of the difference of two
 
 
 @pytest.mark.slow

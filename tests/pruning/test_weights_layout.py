@@ -40,6 +40,7 @@ def test_weights_of_pytorch_are_transposed_and_have_the_name_of_the_layer():
         "parametrizations.weight.original1",
         "weight_ih_l0",
         "weight_hh_l1_reverse",
+        "weight_hr_l0",  # the projection of an LSTM
         "in_proj_weight",
     ],
 )

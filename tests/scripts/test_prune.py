@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -203,6 +204,38 @@ def test_results_of_networks_whose_stages_and_criteria_differ_are_as_recorded(
         images, Recipe(), plan, run=tmp_path / "run", out=tmp_path, sensitivity=True, **options
     )
     assert_as_recorded("runs/prune", condense(found, "checkpoint"))
+
+
+def test_excluded_layers_have_no_sensitivity():
+    """Of three dense layers, `a` and `b` have removable channels."""
+    shapes = {"a": (4, 6), "b": (6, 5), "c": (5, 2)}
+    network: Any = SimpleNamespace(
+        images=random_images()._replace(x_test=np.ones((9, 4))),
+        tree={name: np.ones(shape) for name, shape in shapes.items()},
+        apply=lambda p, x: jax.nn.relu(jax.nn.relu(x @ p["a"]) @ p["b"]) @ p["c"],
+        accuracy=lambda tree: 0.5,
+    )
+    for exclude, layers in (((), {"a", "b"}), (("b",), {"a"})):
+        found = pruned.layer_by_layer(network, Plan(exclude=exclude))
+        assert found["accuracy"].keys() == layers
+
+
+def test_a_step_that_is_repeated_after_a_kill_replaces_its_row(tmp_path, monkeypatch):
+    """The fake `prune` repeats the second step, because no checkpoint was saved after it."""
+
+    def prune_again(apply, tree, x, *, fine_tune, checkpoint_dir, **options):
+        for step in next(steps):
+            fine_tune({"accuracy": 0.1 * step}, step)
+
+    network: Any = SimpleNamespace(
+        apply=None, tree=None, images=random_images(), accuracy=lambda tree: tree["accuracy"]
+    )
+    network.recalibrated = network.fine_tuned = lambda tree: tree
+    monkeypatch.setattr(pruning, "prune", prune_again)
+    steps = iter([(0, 1), (1, 2)])
+    again = partial(pruned.prune_by, network, "l1", Plan(steps=3), tmp_path / "l1-0")
+    assert len(again()) == 2
+    assert [row["pruned"] for row in again()] == [0.0, 0.1, 0.2]
 
 
 def test_networks_are_pruned_by_every_criterion_and_the_small_ones_are_kept(tmp_path, monkeypatch):
