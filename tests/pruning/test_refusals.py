@@ -265,20 +265,30 @@ def test_a_refusal_begins_with_the_cure_and_quotes_little():
 
 
 WRONG_TREES = {
-    "inputs alone": lambda pruned: (X,),
-    "the larger tree": lambda pruned: (PARAMS, X),
-    "an array too few": lambda pruned: ({"a": pruned.params["a"]}, X),
-    "an array too many": lambda pruned: (pruned.params | {"d": X}, X),
+    "inputs alone": (lambda pruned: (X,), "shape .* at a; got shape .*"),
+    "the larger tree": (lambda pruned: (PARAMS, X), "shape .* at a; got shape .* at a"),
+    "an array too few": (
+        lambda pruned: ({"a": pruned.params["a"]}, X),
+        "shape .* at b; got no further array",
+    ),
+    "an array too many": (
+        lambda pruned: (pruned.params | {"d": X}, X),
+        "no further array; got shape .* at d",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", WRONG_TREES)
 def test_a_pruned_function_and_the_check_of_its_program_take_the_smaller_tree(name):
     pruned = prune(mlp, PARAMS, X, ratios=[0.5], resize=True)
-    arguments = WRONG_TREES[name](pruned)
-    with pytest.raises(ValueError, match=r"^params must be the smaller tree, such as the field pa"):
+    wrong, found = WRONG_TREES[name]
+    arguments = wrong(pruned)
+    sentence = (
+        f"^params must be the smaller tree, such as the field params of a Pruned, with {found}"
+    )
+    with pytest.raises(ValueError, match=sentence):
         pruned.apply(*arguments)
-    with pytest.raises(ValueError, match=r"^params must be the smaller tree, such as the field pa"):
+    with pytest.raises(ValueError, match=sentence):
         pruning.channels.check_program(mlp, arguments[0], pruned.groups, pruned.keep, X)
     assert pruned.apply(pruned.params, X).shape == (6, 3)
 

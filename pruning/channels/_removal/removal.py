@@ -152,11 +152,15 @@ def check_smaller(params: Tree, groups: Sequence[ChannelGroup], keep: Sequence[n
         return
     smaller, found = remaining_groups(groups, keep)[0].parameters, describe(params)
     both = (zip(*parameters, strict=True) for parameters in (smaller, found))
-    for (path, shape), (own, other) in zip_longest(*both, fillvalue=("no further array", "none")):
-        if (path, shape) != (own, other):
+    for expected, given in zip_longest(*both):
+        if expected != given:
+            own, other = (
+                f"shape {pair[1]} at {pair[0]}" if pair else "no further array"
+                for pair in (expected, given)
+            )
             raise ValueError(
-                "params must be the smaller tree, such as the field params of a Pruned, with shape "
-                f"{shape} at {path}; got shape {other} at {own}"
+                "params must be the smaller tree, such as the field params of a Pruned, with "
+                f"{own}; got {other}"
             )
 
 

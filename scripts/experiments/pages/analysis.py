@@ -32,8 +32,7 @@ COLUMNS = (
     "Kolmogorov-Smirnov distance between the weights and a Gaussian. The distance between the "
     "distribution of the weights and a Gaussian is at most “KS bound” with 95 % confidence. The "
     "column “σ spread” has the relative spread of the filters' standard deviations, divided by its "
-    "value for Gaussian filters. The column “dead” counts filters that are shorter than 10⁻⁶ of "
-    "the longest filter."
+    "value for Gaussian filters."
 )
 MEAN = (
     "The letter M means that a test does not show that the mean weight is within "
@@ -171,10 +170,13 @@ def _layers(results: dict) -> str:
         "correction over layers; c² is the mean square of the weights, and I the identity matrix",
     )
     dims = "The column “dims” has the number of weights of a filter."
-    fails = "The column “fails” has the letters of the tests that reject."
+    ends = (
+        "The column “dead” counts filters that are shorter than 10⁻⁶ of the longest filter. "
+        "The column “fails” has the letters of the tests that reject."
+    )
     return (
         tests
-        + paragraphs(f"{dims} {COLUMNS} {fails} {MEAN}")
+        + paragraphs(f"{dims} {COLUMNS} {ends} {MEAN}")
         + "".join(
             table(head, list(zip(*(columns[name] for name in head), strict=True)), caption)
             for caption, head in tables.items()
