@@ -182,6 +182,13 @@ def test_a_correlation_above_one_gives_nan(function):
     assert np.isnan(function(1.001))
 
 
+def test_the_effective_dimension_of_three_filters_has_three_cosines():
+    """The squared cosines are 0.36, 0.64 and 0, so their mean is 1/3."""
+    units = jnp.array([[1.0, 0, 0, 0], [0.6, 0.8, 0, 0], [0, 1.0, 0, 0]])
+    fit = fit_filter_model(units * jnp.array([[2.0], [3.0], [5.0]]))
+    np.testing.assert_allclose(fit.effective_dims, 3, rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_parallel_filters_have_one_effective_dimension(dtype):
     # For this direction, rounding in float32 makes 1/cos² smaller than 1.
