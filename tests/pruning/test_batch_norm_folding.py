@@ -181,12 +181,14 @@ def test_several_scales_of_a_kernel_in_bfloat16_are_rounded_once():
     np.testing.assert_array_equal(arrays["w"].astype("float32"), expected.astype("float32"))
 
 
-def test_a_shift_in_float32_of_a_kernel_in_bfloat16():
+@pytest.mark.parametrize("accumulated", [None, "float32"])
+def test_a_shift_in_float32_of_a_kernel_in_bfloat16(accumulated):
     params, x = numbers()
     half = params | {"w": params["w"].astype("bfloat16")}
 
     def apply(p, x):
-        y = (x.astype("bfloat16") @ p["w"]).astype("float32")
+        half = x.astype("bfloat16")
+        y = jnp.matmul(half, p["w"], preferred_element_type=accumulated).astype("float32")
         return (y - p["b"][None].astype("float32")) * p["a"][None].astype("float32")
 
     run, arrays = fold_batch_norms(apply, half, x)
