@@ -76,6 +76,28 @@ def test_products_in_loops_inside_loops_are_counted_for_every_step():
     assert [at((width,)).macs for width in (5, 2)] == [600, 240]
 
 
+@pytest.mark.parametrize("resize", [False, True])
+def test_a_product_with_a_first_state_of_zeros_is_counted(resize):
+    """Two steps with 3 · 4 and 4 · 4 products, and 4 · 2 products; at width 1: 3, 1 and 2."""
+
+    def apply(params, x):
+        h = jnp.zeros((1, params["w"].shape[0]))
+        for _ in range(2):
+            h = jnp.tanh(x @ params["a"] + h @ params["w"])
+        return h @ params["b"]
+
+    params, x = (
+        {"a": jnp.ones((3, 4)), "w": jnp.ones((4, 4)), "b": jnp.ones((4, 2))},
+        jnp.ones((1, 3)),
+    )
+    groups = pruning.coupled_channels(apply, params, x, resize=resize)
+    at, keep = cost_at(apply, params, groups, x), [np.array([True, False, False, False])]
+    assert [at((width,)).macs for width in (4, 1)] == [64, 10]
+    small = remove_channels(params, groups, keep)
+    assert pruning.cost(resized(apply, groups, keep), small, x).macs == 10
+    assert pruning.cost(apply, small, x).macs == 10
+
+
 def test_products_of_halves_of_the_queries_are_counted():
     """Differential attention multiplies queries by keys for each half of their features."""
 

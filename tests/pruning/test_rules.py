@@ -298,6 +298,14 @@ def convolved_over_groups_of_samples(p, h):
     return jnp.exp(lax.conv_general_dilated(h.swapaxes(0, 1), p["k"], (1,), "SAME", **options))
 
 
+def steps_from_zeros(p, h, zeros=lambda h: jnp.zeros_like(h[:, 0])):
+    """A recurrent layer, without a loop, whose first state is zero."""
+    state = zeros(h)
+    for t in range(3):
+        state = jnp.tanh(h[:, t] + state @ p["w"])
+    return state[:, None]
+
+
 CUT: dict[str, Case] = {
     "transposed by a reshape": whole(lambda h: lax.reshape(h, (h.shape[-1], 30), (2, 1, 0)).T),
     "spectrum of positions": whole(lambda h: jnp.abs(jnp.fft.rfft(h, axis=1))),
@@ -433,6 +441,12 @@ CUT: dict[str, Case] = {
     ),
     "stacked by a scan of one step": whole(
         lambda h: lax.scan(lambda c, y: (c + y, jnp.exp(c + y)), h, h[None])[1][0]
+    ),
+    "steps from zeros": Case(steps_from_zeros, shapes={"w": (N, N)}),
+    "steps from as many zeros as in the code": Case(
+        partial(steps_from_zeros, zeros=lambda h: jnp.zeros((5, N))),
+        shapes={"w": (N, N)},
+        plain=False,
     ),
     "written into each sample": whole(
         lambda h: jax.vmap(lambda y, i: jnp.exp(y).at[i].set(y[0]))(h, jnp.arange(5))

@@ -13,7 +13,7 @@ import numpy as np
 from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._cost.cost import Cost, cost
-from pruning.channels._coupling.channel_ids import ChannelIds, UnionFind, Values, Vector
+from pruning.channels._coupling.channel_ids import ChannelIds, UnionFind, Values, Vector, is_free
 from pruning.channels._coupling.control_flow import equation_ids, ids_of_constant
 from pruning.channels._coupling.coupling import TracedChannels, channels_of
 from pruning.channels._coupling.groups import ChannelGroup, arrays_of, parameters_of
@@ -141,7 +141,8 @@ def _macs(sets: UnionFind, program: Program, arguments: Values, factor: int = 1)
     def step(eqn: Equation, values: Values) -> list[ChannelIds]:
         arguments, results = equation_ids(sets, eqn, values)
         if (summed := summed_of_product(eqn)) is not None:
-            axes = (values[k].axes[axis] for (k, axis), *_ in summed)
+            pairs = ([values[k].axes[axis] for k, axis in pair] for pair in summed)
+            axes = (next((ids for ids in pair if not is_free(ids)), pair[0]) for pair in pairs)
             products.append((factor, (*results[0].axes, *axes)))
         times = factor * eqn.params["length"] if eqn.primitive.name == "scan" else factor
         with sets.inside(eqn):

@@ -224,7 +224,10 @@ def _product(
     """The channel ids of a product of `a` and `b`; the result lacks the axes `dropped` of `b`."""
     (contract_a, contract_b), (batch_a, batch_b) = numbers
     for i, j in zip(contract_a, contract_b, strict=True):
-        _contract(sets, (a, a.axes[i]), (b, b.axes[j]))
+        if 0 in (a.number, b.number):  # the product is 0, as with the first state of an RNN
+            sets.union(a.axes[i], b.axes[j])
+        else:
+            _contract(sets, (a, a.axes[i]), (b, b.axes[j]))
     batch = [sets.union(a.axes[i], b.axes[j]) for i, j in zip(batch_a, batch_b, strict=True)]
     parts = []
     for value, used in ((a, {*contract_a, *batch_a}), (b, {*contract_b, *batch_b, *dropped})):

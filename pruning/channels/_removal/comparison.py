@@ -144,7 +144,8 @@ def _of_equation(
             return f"{sizes.shape(value)} becomes {shape_of(v)}, the shape"
     for k, (v, value) in enumerate(zip(b.invars, values, strict=True)):
         before, after = sizes.shape(value), shape_of(v)
-        if any(before[axis] != after[axis] for axis in _dependent_axes(a, k)):
+        # A sum of zeros is zero for any number of terms.
+        if value.number != 0 and any(before[axis] != after[axis] for axis in _dependent_axes(a, k)):
             return f"{before} becomes {after}, the shape of an operand"
     if rule_of(a).sums and values[0].zero is None:
         shape = sizes.shape(values[0])

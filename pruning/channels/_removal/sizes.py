@@ -105,11 +105,20 @@ def first(array: Leaf, shape: Shape) -> Leaf:
 def trim_broadcast(eqn: Equation, arrays: Sequence[Leaf], shape: Shape) -> list[Leaf]:
     """Cut the operands to the size of the result along axes that correspond to axes of the result.
 
-    Along broadcast axes, operands still have the size before removal.
+    Along broadcast axes, operands still have the size before removal. Along a summed axis, only a
+    factor that is 0 can have this size, such as the first state of an RNN. The factor is cut to the
+    size of the other factor.
     """
+    summed = rule_of(eqn).summed
+    smallest = {
+        (k, axis): min(np.shape(arrays[i])[j] for i, j in pair)
+        for pair in (summed(eqn) if summed else ())
+        for k, axis in pair
+    }
 
-    def trim(x: Leaf, axes: Sequence[int | None]) -> Leaf:
-        sizes = zip(np.shape(x), axes, strict=True)
-        return first(x, tuple(n if k is None else min(n, shape[k]) for n, k in sizes))
+    def trim(k: int, x: Leaf, axes: Sequence[int | None]) -> Leaf:
+        sizes = enumerate(zip(np.shape(x), axes, strict=True))
+        own = ((smallest.get((k, i), n) if j is None else min(n, shape[j])) for i, (n, j) in sizes)
+        return first(x, tuple(own))
 
-    return list(map(trim, arrays, corresponding_axes(eqn)))
+    return list(map(trim, range(len(arrays)), arrays, corresponding_axes(eqn)))
