@@ -42,3 +42,10 @@ def test_only_a_missing_file_counts_as_missing(tmp_path):
     assert files.read_bytes(tmp_path / "missing") is None
     with pytest.raises(IsADirectoryError):
         files.read_bytes(tmp_path)
+
+
+def test_what_a_killed_command_left_of_a_file_does_not_hinder_the_next(tmp_path):
+    (tmp_path / ".a.json.part").write_text("half of a")
+    files.write(tmp_path / "a.json", "whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+    assert (tmp_path / "a.json").read_text() == "whole"

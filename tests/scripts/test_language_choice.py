@@ -778,3 +778,19 @@ def test_what_a_removed_layer_added_is_made_up_for_by_the_layers_after_it(tmp_pa
 def test_a_tensor_belongs_to_the_layer_in_its_name():
     names = ("model.layers.0.mlp", "model.layers.9.mlp", "model.layers.10.mlp", "lm_head.weight")
     assert [removal.layer_of(name) for name in names] == [0, 9, 10, -1]
+
+
+def test_arrays_of_a_smaller_model_have_the_dtypes_of_the_large_one(tmp_path):
+    """Kernels are stored in half precision, and norms in single precision."""
+
+    def halve(weights):
+        return {
+            name: array.astype(np.float16) if array.ndim == 2 else array
+            for name, array in weights.items()
+        }
+
+    model = random_model(tmp_path / "model", "qwen3", halve, num_hidden_layers=2)
+    plan = cutting.plan(model, removal.whole(model.architecture), None, repaired=False)
+    found = {name: array.dtype for name, array in cutting.arrays(plan, {}, lambda _: None)}
+    assert found == {name: tensor.dtype for name, tensor in model.tensors.items()}
+    assert set(found.values()) == {np.dtype("float16"), np.dtype("float32")}

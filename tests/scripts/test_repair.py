@@ -708,3 +708,11 @@ def test_a_ratio_that_removes_nothing_is_refused(users_jax):
     task = repair_images.Task(graph, tree, (x, np.zeros(6)), 3, 0.01, "l1", 0)
     with pytest.raises(InputError, match=r"the ratio 0\.01 must be usable; "):
         task.prune_draw()
+
+
+def test_networks_on_digits_are_recalibrated_before_they_are_fine_tuned(monkeypatch):
+    x, y = np.zeros((16, 3)), np.zeros(16)
+    monkeypatch.setattr(repair_digits, "recalibrated", lambda tree, x: f"recalibrated {tree}")
+    monkeypatch.setattr(repair_digits, "train", lambda tree, *options: (tree, options[2:]))
+    makers = repair_digits.repairs(x, y, lambda: SimpleNamespace(params="small"))
+    assert makers["fine-tuned, one epoch"]() == ("recalibrated small", (1, 1e-3))
