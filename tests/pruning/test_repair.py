@@ -682,5 +682,7 @@ def test_a_term_that_another_product_reads_too_is_refused():
         return h @ (p["w"] + p["v"]) + jnp.tanh(h @ p["v"])
 
     groups = pruning.coupled_channels(apply, params, *batches[0])
-    with pytest.raises(ValueError, match=r"must be read once, .* this is not true of v$"):
+    with pytest.raises(
+        ValueError, match=r"must be read once, .* not true of v: exclude the layers "
+    ):
         least_squares(apply, params, groups, [np.arange(6) < 4], batches)

@@ -246,5 +246,6 @@ def check_solved(groups: Sequence[ChannelGroup], network: Network, *, alone: boo
     if refused := [path for path in dict.fromkeys(incoming) if path not in paths]:
         raise ValueError(
             "each kernel whose inputs are removed must be read once, outside of loops and "
-            f"branches, by a product with activations; this is not true of {', '.join(refused)}"
+            f"branches, by a product with activations; this is not true of {', '.join(refused)}: "
+            "exclude the layers whose outputs it reads, or prune without this repair"
         )
