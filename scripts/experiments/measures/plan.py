@@ -13,9 +13,9 @@ class Plan:
 
     Attributes:
       ratio: The fraction of the channels that is removed.
-      budget: The largest cost of the smaller network; replaces `ratio`, `steps`, `curve` and
-        `scope`. A number below 1 is a share of the cost of the whole network.
-      unit: The unit of `budget`: multiply-accumulates (macs), parameters with running statistics,
+      budget: The largest cost of the smaller network. A number below 1 is a share of the cost of
+        the whole network. The options ratio, steps, curve and scope hold only without a budget.
+      unit: The unit of the budget: multiply-accumulates (macs), parameters with running statistics,
         their bytes, or milliseconds for one image.
       steps: The number of steps in which channels are removed.
       curve: How the ratio rises over the steps.
