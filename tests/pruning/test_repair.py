@@ -686,3 +686,21 @@ def test_a_term_that_another_product_reads_too_is_refused():
         ValueError, match=r"must be read once, .* not true of v: exclude the layers "
     ):
         least_squares(apply, params, groups, [np.arange(6) < 4], batches)
+
+
+def test_kernels_of_small_inputs_are_fitted_like_those_of_large_ones():
+    """The fit has no unit: if the inputs of a kernel are 10⁶ times smaller, it is the same."""
+    rng = np.random.default_rng(12)
+    params = {"a": rng.normal(1, 2, (4, 6)), "b": rng.normal(1, 2, (6, 3))}
+    batches = [(rng.normal(3, 2, (30, 4)),) for _ in range(2)]
+
+    def apply(p, x):
+        return jax.nn.relu(x @ p["a"]) @ p["b"]
+
+    def fitted(params):
+        groups = pruning.coupled_channels(apply, params, *batches[0])
+        return least_squares(apply, params, groups, [np.arange(6) < 4], batches)["b"]
+
+    large = fitted(params)
+    assert np.abs(large - params["b"]).max() > 0.1
+    np.testing.assert_allclose(fitted(params | {"a": 1e-6 * params["a"]}), large, rtol=1e-6)

@@ -291,7 +291,7 @@ def test_wrappers_of_checkpoints_and_of_several_devices_are_no_part_of_a_name(wr
     names = {"conv.weight": WEIGHT, "norm.weight": 3 * BIAS, "norm.bias": 5 * BIAS}
     names |= {"norm.running_mean": 7 * BIAS, "norm.running_var": 9 * BIAS, "mean.bias": 2 * BIAS}
     tree = {wrapper: {prefix + name: array for name, array in names.items()}}
-    tree |= {"optimizer": {"conv.weight": -WEIGHT}, "epoch": 3}
+    tree |= {"optimizer": {"conv.weight": -WEIGHT}, "epoch": 3, "losses": ones(9)}
     found = load(tree, vectors=True)
     expected = {"norm.weight": 3, "norm.bias": 5, "mean.bias": 2}
     assert set(found) == {"conv", *expected}
