@@ -187,8 +187,8 @@ def test_a_shift_in_float32_of_a_kernel_in_bfloat16(accumulated):
     half = params | {"w": params["w"].astype("bfloat16")}
 
     def apply(p, x):
-        half = x.astype("bfloat16")
-        y = jnp.matmul(half, p["w"], preferred_element_type=accumulated).astype("float32")
+        rounded = x.astype("bfloat16")
+        y = jnp.matmul(rounded, p["w"], preferred_element_type=accumulated).astype("float32")
         return (y - p["b"][None].astype("float32")) * p["a"][None].astype("float32")
 
     run, arrays = fold_batch_norms(apply, half, x)

@@ -3,8 +3,8 @@
 The first model assumes Gaussian filters. The second model assumes independent weights, and fits the
 shape of the weights' distribution and the spread of the filters' scales. The third model also fits
 an effective dimension of the filters. For comparison, a fourth model, `logs`, has two normal
-variables with the measured correlation of log l1 and log l2. The errors of `logs` come from chance,
-and because log l1 and log l2 are not exactly normal.
+variables with the measured correlation of log l1 and log l2. The errors of `logs` come from chance
+and from the assumption that log l1 and log l2 are normal.
 """
 
 from collections.abc import Mapping, Sequence

@@ -27,8 +27,8 @@ COLUMNS = (
     "shape 2. The spread is the standard deviation of the logarithm of the filters' scales. The "
     "effective dimension is a number of independent weights: filters with this number of weights "
     "would have directions that differ as much. The last column replaces the model by the measured "
-    "correlation of log l1 and log l2. Its errors come from chance, and because log l1 and log l2 "
-    "are not exactly normal.",
+    "correlation of log l1 and log l2. Its errors come from chance and from the "
+    "assumption that log l1 and log l2 are normal.",
 )
 DIFFERENCES = (
     "Two criteria that prune different filters may lead to different accuracies. From a model of "
